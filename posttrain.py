@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from flows import running, stage_outputs
-from flows.console.summary import PlainConsole, relative
+from flows.console.summary import PlainConsole, format_relative_path
 from flows.engine.dvc_command import StageFailed
 from flows.engine.stage_types import StageResult
 from flows.params.files import ParameterError, find_root
@@ -53,15 +53,15 @@ def run(
     remote first. Progress is printed unless `quiet`. After a failure, which raises StageFailed, what had finished is
     kept.
     """
-    run_environment.prepare()
+    run_environment.prepare_environment()
     root, console = find_root(), Console(quiet=True) if quiet else PlainConsole(sys.stdout)
     settings = [f"{key}={json.dumps(value)}" for key, value in (params or {}).items()]
-    results = running.run(
+    results = running.run_targets(
         root, console, targets, settings, jobs=jobs, force=force, with_runs=True, pool=pool, wait=wait, pull=pull
     )
     for result in results.values():
         if result.state == "failed":
-            log = f"; log: {relative(result.log, root)}" if result.log else ""
+            log = f"; log: {format_relative_path(result.log, root)}" if result.log else ""
             raise StageFailed(f"{result.stage} failed: {result.reason}{log}")
     return results
 
@@ -91,21 +91,23 @@ def sweep(
     from flows import sweeping
     from flows.sweeps import axes
 
-    run_environment.prepare()
+    run_environment.prepare_environment()
     root, console = find_root(), Console(quiet=True) if quiet else PlainConsole(sys.stdout)
-    varied = [axes.Axis(key, axes.distinct(key, of)) for key, of in values.items()]
-    points = axes.points(varied, axes.seeds(",".join(map(str, seeds))), random)
+    varied = [axes.Axis(key, axes.check_distinct_values(key, of)) for key, of in values.items()]
+    points = axes.build_grid_points(varied, axes.parse_seeds_axis(",".join(map(str, seeds))), random)
     options = sweeping.SweepOptions(
         jobs, metric=metric, early=early, evaluations=not targets, pool=pool, began=time.monotonic()
     )
-    outcome = sweeping.run_points(root, console, points, targets or sweeping.flows_of(root, varied), options)
-    rows = {point["number"]: _point(point, bool(early)) for point in outcome.points}
+    outcome = sweeping.run_sweep_points(
+        root, console, points, targets or sweeping.find_varied_flows(root, varied), options
+    )
+    rows = {point["number"]: _build_point_row(point, bool(early)) for point in outcome.points}
     if not outcome.good:
         raise StageFailed("sweep: some points did not get to their end; what had finished is kept")
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("point")
 
 
-def _point(facts: Mapping[str, Any], early: bool) -> dict[str, object]:
+def _build_point_row(facts: Mapping[str, Any], early: bool) -> dict[str, object]:
     behind = {"behind": facts["behind"]} if early else {}
     row: dict[str, object] = {**facts["settings"], "run": facts["run"], **behind}
     for name, value in facts["metrics"].items():
@@ -116,15 +118,17 @@ def _point(facts: Mapping[str, Any], early: bool) -> dict[str, object]:
 
 def status(*targets: str) -> dict[str, str | None]:
     """Stage -> why it would run, None where it is up to date; of the flows or stages named, with all that they need."""
-    run_environment.prepare()
-    parts = running.plan(find_root(), targets, [])
+    run_environment.prepare_environment()
+    parts = running.plan_targets(find_root(), targets, [])
     return {stage.name: stage.reason for _, planned in parts for stage in planned}
 
 
 def metrics(stage: str) -> dict[str, Any]:
     """What a stage has measured, as its file in data/metrics has it; docs/metrics says what each number means."""
-    with running.one_line():
-        found: dict[str, Any] = json.loads((find_root() / stage_outputs.metrics_file(find_root(), stage)).read_text())
+    with running.convert_errors_to_wrong_use():
+        found: dict[str, Any] = json.loads(
+            (find_root() / stage_outputs.get_metrics_file(find_root(), stage)).read_text()
+        )
     return found
 
 
@@ -144,19 +148,19 @@ def compare(policy: str, baseline: str) -> "pd.DataFrame":
     """
     import pandas as pd
 
-    from tasks.comparison.evaluations import differences
+    from tasks.comparison.evaluations import compare_metrics
     from tasks.language.reporting.differences import read_measures
 
     root = find_root()
-    with running.one_line():
-        files = [stage_outputs.tables(root, f"evaluate@{name}") for name in (policy, baseline)]
+    with running.convert_errors_to_wrong_use():
+        files = [stage_outputs.list_table_files(root, f"evaluate@{name}") for name in (policy, baseline)]
     ours, theirs = (read_measures(next(file for file in of if file.name == "measures.parquet")) for of in files)
     both = ours.index.intersection(theirs.index)
     if both.empty:
         raise WrongUseError(
             f"{policy}, {baseline}: policies can be compared on the same problems only; these share none"
         )
-    found = pd.DataFrame.from_dict(differences(ours.loc[both], theirs.loc[both]), orient="index")
+    found = pd.DataFrame.from_dict(compare_metrics(ours.loc[both], theirs.loc[both]), orient="index")
     found = found.rename(columns={"b": "policy", "a": "baseline"}).drop(columns="interval")
     return found[["policy", "baseline", *found.columns.drop(["policy", "baseline"])]]
 
@@ -168,18 +172,18 @@ def table(of: str) -> "pd.DataFrame":
     from tasks import check
     from tasks.common import tables
 
-    with running.one_line():
-        found = stage_outputs.tables(find_root(), of)
+    with running.convert_errors_to_wrong_use():
+        found = stage_outputs.list_table_files(find_root(), of)
     if len(found) > 1:
-        names = ", ".join(relative(file, find_root()) for file in found[:SHOWN])
+        names = ", ".join(format_relative_path(file, find_root()) for file in found[:SHOWN])
         raise WrongUseError(
             f"{of}: expected one table, there are {len(found)}: {names}{', ...' * (len(found) > SHOWN)}"
         )
     [file] = found
-    schema = check.schema_of(file)
+    schema = check.find_table_schema(file)
     if file.suffix == ".csv":
         return pd.read_csv(file)
-    return tables.read(schema, file) if schema else pd.read_parquet(file)
+    return tables.read_table(schema, file) if schema else pd.read_parquet(file)
 
 
 def model(of: str) -> "tuple[PretrainedModel, Tokenizer]":
@@ -189,10 +193,10 @@ def model(of: str) -> "tuple[PretrainedModel, Tokenizer]":
     from tasks.common import models
     from tasks.language.rewards import reward_model_files
 
-    with running.one_line():
-        folder = find_root() / stage_outputs.checkpoint(find_root(), of)
+    with running.convert_errors_to_wrong_use():
+        folder = find_root() / stage_outputs.resolve_checkpoint_folder(find_root(), of)
     classifies = "ForSequenceClassification" in (folder / "config.json").read_text()
-    loaded = reward_model_files.load(folder) if classifies else models.load_model(folder)
+    loaded = reward_model_files.load_reward_model(folder) if classifies else models.load_model(folder)
     return loaded, models.load_tokenizer(folder)
 
 
@@ -200,7 +204,7 @@ def lineage(of: str) -> "Link":
     """Where an output comes from, by stage, path or hash: its run, parameters and code, and in `inputs` what it was
     made from.
     """
-    from flows.lineage.chain import chain
+    from flows.lineage.chain import trace_lineage
 
-    with running.one_line():
-        return chain(find_root(), of)
+    with running.convert_errors_to_wrong_use():
+        return trace_lineage(find_root(), of)

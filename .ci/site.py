@@ -16,7 +16,7 @@ from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
-from flows.web.stage_graph import Look, svg  # noqa: E402
+from flows.web.stage_graph import Look, render_graph_svg  # noqa: E402
 
 PAGES = (
     *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LOG.md", "log/*.md", "docs/**/*.md"),
@@ -86,4 +86,4 @@ def _picture(labels: dict[str, str], needs: dict[str, list[str]]) -> str:
         order += [name for name in left if all(need in order for need in needs[name])]
     lines = {name: textwrap.wrap(labels[name], 26, break_long_words=False) for name in order}
     graph = {lines[name][0]: [lines[need][0] for need in needs[name]] for name in order}
-    return svg(graph, {lines[name][0]: Look(lines[name][1:], "#eef3fb", "#4a6fa5") for name in order})
+    return render_graph_svg(graph, {lines[name][0]: Look(lines[name][1:], "#eef3fb", "#4a6fa5") for name in order})

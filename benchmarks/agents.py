@@ -19,16 +19,16 @@ import torch
 from transformers import LlamaForCausalLM
 
 from benchmarks import result_files
-from benchmarks.engine import machine
-from benchmarks.rl_report import span
-from tasks.agents.environments.games import Game, games, step_all
+from benchmarks.engine import describe_machine
+from benchmarks.rl_report import format_median_and_range
+from tasks.agents.environments.games import Game, iterate_games, step_environments
 from tasks.agents.playing import encoding
 from tasks.algorithms.agents import acting
 from tasks.algorithms.agents.acting import Action, ActionSampling
-from tasks.algorithms.common.linear import with_fast_products
+from tasks.algorithms.common.linear import replace_linear_layers
 from tasks.algorithms.language import rollouts
 from tasks.language.data import byte_pairs
-from tasks.language.training.starting_model import architecture
+from tasks.language.training.starting_model import build_llama_config
 from tasks.stage import keep_freed_memory
 
 RESULT = Path(__file__).parent / "results/agents.json"
@@ -43,55 +43,57 @@ class Sizes:
         self.width, self.layers, self.heads, self.context, self.initializer_range = width, layers, 4, 4096, 0.02
 
 
-def opened(count: int) -> list[Game]:
+def make_rooms_games(count: int) -> list[Game]:
     """Games."""
-    return [*islice(games("rooms", SETTINGS, "train", 0), count)]
+    return [*islice(iterate_games("rooms", SETTINGS, "train", 0), count)]
 
 
-def ours(model, words, count: int, turns: int) -> int:
+def play_cached_and_count_tokens(model, words, count: int, turns: int) -> int:
     """Play on one cache; the number of tokens in all transcripts."""
-    episodes, turns_played = opened(count), [0] * count
+    episodes, turns_played = make_rooms_games(count), [0] * count
 
     def react(actions):
-        heard = step_all([episodes[one.row].environment for one in actions], [text(words, one) for one in actions])
+        heard = step_environments(
+            [episodes[one.row].environment for one in actions], [decode_action(words, one) for one in actions]
+        )
         for one in actions:
             turns_played[one.row] += 1
         return [
-            None if turns_played[one.row] == turns else encoding.between(words, turn.observation, one.ended)
+            None if turns_played[one.row] == turns else encoding.encode_observation(words, turn.observation, one.ended)
             for one, turn in zip(actions, heard, strict=True)
         ]
 
     sampling = ActionSampling(ACTION, 1.0, frozenset(), None)
-    asked = [encoding.opening(words, one.opening) for one in episodes]
-    found = acting.play(model, asked, react, sampling, torch.Generator().manual_seed(0))
+    asked = [encoding.encode_opening(words, one.opening) for one in episodes]
+    found = acting.play_episodes(model, asked, react, sampling, torch.Generator().manual_seed(0))
     return sum(len(one.tokens) for one in found.transcripts)
 
 
-def anew(sample: Callable, words, count: int, turns: int) -> int:
+def play_uncached_and_count_tokens(sample: Callable, words, count: int, turns: int) -> int:
     """Play with `sample(transcripts) -> actions`, which reads them from their beginning."""
-    episodes = opened(count)
-    transcripts = [encoding.opening(words, one.opening) for one in episodes]
+    episodes = make_rooms_games(count)
+    transcripts = [encoding.encode_opening(words, one.opening) for one in episodes]
     for turn in range(turns):
         said = sample(transcripts)
         actions = [Action(row, tokens, False) for row, tokens in enumerate(said)]
-        heard = step_all([one.environment for one in episodes], [text(words, one) for one in actions])
+        heard = step_environments([one.environment for one in episodes], [decode_action(words, one) for one in actions])
         for row, (tokens, answer) in enumerate(zip(said, heard, strict=True)):
             transcripts[row] += tokens
             if turn + 1 < turns:
-                transcripts[row] += encoding.between(words, answer.observation, ended=False)
+                transcripts[row] += encoding.encode_observation(words, answer.observation, ended=False)
     return sum(map(len, transcripts))
 
 
-def text(words, action: Action) -> str:
+def decode_action(words, action: Action) -> str:
     """What the game hears."""
-    return encoding.text_of(words, action.tokens, action.ended)
+    return encoding.decode_action(words, action.tokens, action.ended)
 
 
-def with_sampler(model):
+def make_repository_sampler(model):
     """This repository's sampler of single answers."""
 
     def sample(transcripts):
-        [found] = rollouts.sample(
+        [found] = rollouts.sample_rollouts(
             model,
             transcripts,
             samples=1,
@@ -106,7 +108,7 @@ def with_sampler(model):
     return sample
 
 
-def with_generate(model):
+def make_transformers_sampler(model):
     """Transformers' own."""
 
     def sample(transcripts):
@@ -127,16 +129,22 @@ def with_generate(model):
     return sample
 
 
-def measure(width: int, layers: int, count: int, turns: int, rounds: int) -> dict[str, list[float]]:
+def measure_play_seconds(width: int, layers: int, count: int, turns: int, rounds: int) -> dict[str, list[float]]:
     """Seconds of processor time of each side and round, in turns."""
     torch.manual_seed(0)
-    words = byte_pairs.train([message["content"] for one in opened(200) for message in one.opening], 400)
-    plain = LlamaForCausalLM(architecture(Sizes(width, layers), words)).eval()
-    fast = with_fast_products(plain)
+    words = byte_pairs.train_byte_pair_tokenizer(
+        [message["content"] for one in make_rooms_games(200) for message in one.opening], 400
+    )
+    plain = LlamaForCausalLM(build_llama_config(Sizes(width, layers), words)).eval()
+    fast = replace_linear_layers(plain)
     sides = {
-        "one cache": lambda: ours(fast, words, count, turns),
-        "each turn anew, this repository's sampler": lambda: anew(with_sampler(fast), words, count, turns),
-        "each turn anew, transformers' generate": lambda: anew(with_generate(plain), words, count, turns),
+        "one cache": lambda: play_cached_and_count_tokens(fast, words, count, turns),
+        "each turn anew, this repository's sampler": lambda: play_uncached_and_count_tokens(
+            make_repository_sampler(fast), words, count, turns
+        ),
+        "each turn anew, transformers' generate": lambda: play_uncached_and_count_tokens(
+            make_transformers_sampler(plain), words, count, turns
+        ),
     }
     found: dict[str, list[float]] = {name: [] for name in sides}
     for number in range(rounds + 1):
@@ -159,14 +167,14 @@ def main() -> None:
     lines, single = [], {}
     for width, layers in ((64, 2), (256, 4)):
         for turns in (2, 8, 16) if not quick else (2,):
-            found = measure(width, layers, count, turns, rounds)
+            found = measure_play_seconds(width, layers, count, turns, rounds)
             single[f"{width} x {layers}, {turns} turns"] = found
             rates = {name: [count / seconds for seconds in times] for name, times in found.items()}
             first, *others = rates.values()
             factors = [statistics.median(first) / statistics.median(other) for other in others]
-            cells = [f"{width} x {layers}", str(turns), span(first, 1)]
+            cells = [f"{width} x {layers}", str(turns), format_median_and_range(first, 1)]
             for other, factor in zip(others, factors, strict=True):
-                cells += [span(other, 1), f"{factor:.1f}"]
+                cells += [format_median_and_range(other, 1), f"{factor:.1f}"]
             lines.append(f"| {' | '.join(cells)} |")
             print(lines[-1], flush=True)
     if quick:
@@ -174,7 +182,8 @@ def main() -> None:
     page = [
         "# Playing episodes of several turns: episodes a second",
         "",
-        f"Made by `python -m benchmarks.agents` on {machine('torch', 'transformers')}. Load of the machine when it "
+        f"Made by `python -m benchmarks.agents` on {describe_machine('torch', 'transformers')}. Load of the machine "
+        "when it "
         f"began: {load:.1f}.",
         "",
         f"Episodes in a second of processor time, one thread, {count} episodes side by side, actions of {ACTION} "
@@ -186,7 +195,7 @@ def main() -> None:
         "|---|---|---|---|---|---|---|",
         *lines,
     ]
-    result_files.write(RESULT, {"page": page}, single)
+    result_files.write_result(RESULT, {"page": page}, single)
 
 
 if __name__ == "__main__":

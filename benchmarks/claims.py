@@ -41,23 +41,23 @@ MEASURED = re.compile(
 SOURCED = re.compile(r"(?:Result files?: .+|No result file\b.*)")
 
 
-def made(root: Path, call: str) -> str:
+def render_block(root: Path, call: str) -> str:
     """What the block with this call should hold."""
     function, name, *arguments = call.split(" | ")
     module, _, attribute = function.rpartition(".")
-    result = result_files.load(root / result_files.FOLDER / f"{name}.json")
+    result = result_files.load_result(root / result_files.FOLDER / f"{name}.json")
     text: str = getattr(importlib.import_module(f"benchmarks.{module}"), attribute)(result, *arguments)
     return text
 
 
-def written(root: Path, page: Path) -> str:
+def render_page_with_blocks(root: Path, page: Path) -> str:
     """A page with its blocks made again."""
     return BLOCK.sub(
-        lambda block: f"<!-- block {block[1]} -->\n{made(root, block[1])}<!-- /block -->", page.read_text()
+        lambda block: f"<!-- block {block[1]} -->\n{render_block(root, block[1])}<!-- /block -->", page.read_text()
     )
 
 
-def changed_blocks(root: Path, page: Path) -> Iterator[str]:
+def find_changed_blocks(root: Path, page: Path) -> Iterator[str]:
     """A line for each block of a page that is not what is made of its result file."""
     name, text = page.relative_to(root), page.read_text()
     blocks = BLOCK.findall(text)
@@ -65,15 +65,18 @@ def changed_blocks(root: Path, page: Path) -> Iterator[str]:
         yield f"{name}: a block has no beginning or no end"
     for call, held in blocks:
         try:
-            expected = made(root, call)
+            expected = render_block(root, call)
         except Exception as error:  # whatever a function stumbles over in its result is a fault of the page
             yield f"{name}: block {call} cannot be made: {type(error).__name__}: {error}"
             continue
         if held != expected:
-            yield f"{name}: block {call} is not what is made of its result file: {first_difference(held, expected)}"
+            yield (
+                f"{name}: block {call} is not what is made of its result file: "
+                f"{format_first_difference(held, expected)}"
+            )
 
 
-def first_difference(held: str, expected: str) -> str:
+def format_first_difference(held: str, expected: str) -> str:
     """The first line that differs, as it is and as it should be."""
     pairs = zip([*held.splitlines(), ""], [*expected.splitlines(), ""], strict=False)
     line, other = next((pair for pair in pairs if pair[0] != pair[1]), ("", ""))
@@ -81,7 +84,7 @@ def first_difference(held: str, expected: str) -> str:
     return f"{line[max(0, start - 20) : start + 40]!r}, not {other[max(0, start - 20) : start + 40]!r}"
 
 
-def loose_numbers(root: Path, page: Path) -> Iterator[str]:
+def find_numbers_outside_blocks(root: Path, page: Path) -> Iterator[str]:
     """A line for each number with a unit outside of blocks."""
     text = page.read_text()
     for pattern in (BLOCK, FENCED, QUOTED, COMMENT, CODE, LEVEL):
@@ -91,7 +94,7 @@ def loose_numbers(root: Path, page: Path) -> Iterator[str]:
             yield f"{page.relative_to(root)}:{number}: {match[0]} stands outside of a block"
 
 
-def unsourced(root: Path) -> Iterator[str]:
+def find_unsourced_log_entries(root: Path) -> Iterator[str]:
     """A line for each entry of the log that does not say where its numbers are kept, or names a file that is not
     there.
     """
@@ -107,18 +110,18 @@ def unsourced(root: Path) -> Iterator[str]:
                     yield f"{name}: {file} is not there"
 
 
-def faults(root: Path) -> list[str]:
+def find_claim_faults(root: Path) -> list[str]:
     """One line for each number, block, entry and result file that is not as it should be."""
     pages = [page for pattern in PAGES for page in sorted(root.glob(pattern))]
-    lines = [line for page in (*pages, *sorted(root.glob(LOG))) for line in changed_blocks(root, page)]
-    lines += [line for page in pages for line in loose_numbers(root, page)]
-    return [*lines, *unsourced(root), *result_files.faults(root)]
+    lines = [line for page in (*pages, *sorted(root.glob(LOG))) for line in find_changed_blocks(root, page)]
+    lines += [line for page in pages for line in find_numbers_outside_blocks(root, page)]
+    return [*lines, *find_unsourced_log_entries(root), *result_files.find_result_file_faults(root)]
 
 
-def write(root: Path = ROOT) -> None:
+def rewrite_page_blocks(root: Path = ROOT) -> None:
     """Make the blocks of all pages again."""
     for page in [page for pattern in (LOG, *PAGES) for page in sorted(root.glob(pattern))]:
-        page.write_text(written(root, page))
+        page.write_text(render_page_with_blocks(root, page))
 
 
 def main() -> None:
@@ -126,8 +129,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.claims", description=__doc__)
     parser.add_argument("--write", action="store_true", help="make all blocks again")
     if parser.parse_args().write:
-        write()
-    if lines := faults(ROOT):
+        rewrite_page_blocks()
+    if lines := find_claim_faults(ROOT):
         raise SystemExit("\n".join(lines))
 
 

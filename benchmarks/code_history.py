@@ -49,7 +49,7 @@ class Commits:
 
     def versions(self, commit: str) -> Versions:
         """The code of each stage of a commit, as hashes."""
-        listed = git("ls-tree", "-r", commit, "--", "tasks", "dvc.yaml", registries.PARAMS).splitlines()
+        listed = get_git_output("ls-tree", "-r", commit, "--", "tasks", "dvc.yaml", registries.PARAMS).splitlines()
         blobs = {path: meta.split()[2] for meta, _, path in (line.partition("\t") for line in listed)}
 
         def source(path: str) -> bytes | None:
@@ -59,15 +59,15 @@ class Commits:
         if "dvc.yaml" not in blobs:
             return {}
         pipeline = YAML(typ="safe").load(self._content(blobs["dvc.yaml"]))
-        choices = registries.choices(registries.read(source(registries.PARAMS)))
+        choices = registries.collect_choices(registries.parse_params_yaml(source(registries.PARAMS)))
         versions: Versions = {}
-        for name, module in contract.stage_modules(pipeline).items():
+        for name, module in contract.list_stage_modules(pipeline).items():
             if code.module(module):
-                reached = StageReach(code, module, registries.modules_of(name, choices))
+                reached = StageReach(code, module, registries.list_chosen_modules(name, choices))
                 code.looked_at = frozenset(LOOKED_AT)
-                as_now = {"files": self._files(code, module), "definitions": digest(reached.digests())}
-                code.looked_at = _readers(reached)
-                versions[name] = {**as_now, "looked_at": digest(reached.digests())}
+                as_now = {"files": self._files(code, module), "definitions": hash_canonical_repr(reached.digests())}
+                code.looked_at = _list_docstring_readers(reached)
+                versions[name] = {**as_now, "looked_at": hash_canonical_repr(reached.digests())}
         return versions
 
     def _content(self, blob: str) -> bytes:
@@ -90,34 +90,36 @@ class Commits:
                 continue
             found[name] = self._all_of(module)
             waiting += [*module.imported, *(one for part in (*module.parts, *module.program) for one in part.modules)]
-        return digest(found)
+        return hash_canonical_repr(found)
 
     def _all_of(self, module: Module) -> str:
         if id(module) not in self._whole:
             parts = [*module.parts, *module.program]
-            self._whole[id(module)] = digest([one.digest(docstrings=False, annotations=False) for one in parts])
+            self._whole[id(module)] = hash_canonical_repr(
+                [one.digest(docstrings=False, annotations=False) for one in parts]
+            )
         return self._whole[id(module)]
 
 
-def _readers(reached: StageReach) -> frozenset[str]:
+def _list_docstring_readers(reached: StageReach) -> frozenset[str]:
     """All definitions that read docstrings or sources, as tasks/code/without_influence.py names those of the present
     code.
     """
     return frozenset(f"{name}.{', '.join(part.names) or RUNS}" for name, part in reached.parts.values() if part.reads)
 
 
-def digest(value: Any) -> str:
+def hash_canonical_repr(value: Any) -> str:
     """A hash of anything that is printed alike wherever it is equal."""
     ordered = sorted(value.items()) if isinstance(value, Mapping) else value
     return hashlib.sha256(repr(ordered).encode()).hexdigest()
 
 
-def git(*arguments: str) -> str:
+def get_git_output(*arguments: str) -> str:
     """What git says."""
     return subprocess.run(["git", *arguments], cwd=ROOT, check=True, capture_output=True, text=True).stdout
 
 
-def compared(commits: list[str]) -> Iterator[dict[str, Any]]:
+def count_reruns_per_commit(commits: list[str]) -> Iterator[dict[str, Any]]:
     """For each commit but the first: the number of stages that both have, and of those that run again."""
     reader, before = Commits(), Versions()
     for number, commit in enumerate(commits):
@@ -153,22 +155,24 @@ def render(result: Mapping[str, Any]) -> str:
             )
         )
         rows.append([words, f"{fmean(again):.1f}", f"{median(again):g}", str(none), str(half)])
-    return tables.rows(rows)
+    return tables.render_markdown_table(rows)
 
 
 def main() -> None:
     """Go through the history on all cores."""
     count = int(sys.argv[1]) if sys.argv[1:] else 400
-    commits = git("log", "--first-parent", f"-{count + 1}", "--format=%H", "--reverse", "--", "tasks").split()
+    commits = get_git_output(
+        "log", "--first-parent", f"-{count + 1}", "--format=%H", "--reverse", "--", "tasks"
+    ).split()
     pieces = [commits[start : start + 26] for start in range(0, len(commits) - 1, 25)]
     with ProcessPoolExecutor(2) as pool:
-        found = [row for rows in pool.map(_listed, pieces) for row in rows]
-    result_files.write(RESULT, {"commits": found})
+        found = [row for rows in pool.map(_list_rerun_counts, pieces) for row in rows]
+    result_files.write_result(RESULT, {"commits": found})
     print(render({"commits": found}))
 
 
-def _listed(commits: list[str]) -> list[dict[str, Any]]:
-    return [*compared(commits)]
+def _list_rerun_counts(commits: list[str]) -> list[dict[str, Any]]:
+    return [*count_reruns_per_commit(commits)]
 
 
 if __name__ == "__main__":

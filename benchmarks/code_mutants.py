@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import random_edits, result_files, tables
-from benchmarks.forked_stages import ENDS, Stage, execute, executed, prepare
+from benchmarks.forked_stages import ENDS, Stage, prepare_tiny_clone, run_stage_and_hash_outs, run_stage_with_line_trace
 from tasks.code import registries, stages
 
 ROOT = Path(__file__).parents[1]
@@ -40,18 +40,18 @@ class Measured:
     edits: dict[str, list[random_edits.Edit]]  # by kind, of the lines that it executes
 
 
-def measure(stage: Stage, clone: Path) -> Measured | str:
+def run_stage_baseline(stage: Stage, clone: Path) -> Measured | str:
     """Run the stage twice, and note its outs and which lines it executes; or why it is left out."""
-    digest, lines = executed(stage, clone, 20 * MOST)
+    digest, lines = run_stage_with_line_trace(stage, clone, 20 * MOST)
     began = time.monotonic()
     if digest in ENDS:
         return digest
-    if execute(stage, clone, 10 * MOST) != digest:
+    if run_stage_and_hash_outs(stage, clone, 10 * MOST) != digest:
         return "another run has other outs"
     seconds = time.monotonic() - began
     if seconds > MOST:
         return f"takes {seconds:.0f} s"
-    return Measured(stage, digest, seconds, random_edits.edits(clone, lines))
+    return Measured(stage, digest, seconds, random_edits.list_edits_by_kind(clone, lines))
 
 
 class Campaign:
@@ -59,10 +59,10 @@ class Campaign:
 
     def __init__(self, clone: Path) -> None:
         self.clone = clone
-        self.files = stages.working_files(clone)
-        self.choices = registries.working_choices(clone)
+        self.files = stages.read_working_files(clone)
+        self.choices = registries.read_working_choices(clone)
         self.parsed: stages.Known = {}
-        self.rows: list[list[Any]] = result_files.values(RESULT).get("mutants", [])
+        self.rows: list[list[Any]] = result_files.load_single_values(RESULT).get("mutants", [])
         self.left_out: dict[str, str] = {}
 
     def hashes(self, stage: Stage, edited: Mapping[str, bytes]) -> stages.Hashes:
@@ -74,12 +74,12 @@ class Campaign:
         """Run the stage with the edit; a row of what became of it."""
         stage, path = measured.stage, self.clone / edit[0]
         source, stat = path.read_bytes(), path.stat()
-        edited, described = random_edits.apply(source, edit)
+        edited, described = random_edits.apply_edit(source, edit)
         if any(row[0] == stage.name and row[2] == described for row in self.rows):
             return
         path.write_bytes(edited)
         os.utime(path, (0, 0))  # no compiled file is of that time
-        digest = execute(stage, self.clone, 5 * measured.seconds + 10)
+        digest = run_stage_and_hash_outs(stage, self.clone, 5 * measured.seconds + 10)
         path.write_bytes(source)
         os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
         outcome = digest if digest in ENDS else "same" if digest == measured.digest else "changed"
@@ -94,13 +94,13 @@ class Campaign:
         result = {
             "stages": sorted({name.partition("@")[0] for name, *_ in self.rows}),
             "left_out": self.left_out,
-            "kinds": {kind: counts([row[3:] for row in self.rows if row[1] == kind]) for kind in kinds},
+            "kinds": {kind: count_mutant_outcomes([row[3:] for row in self.rows if row[1] == kind]) for kind in kinds},
             "missed": [row for row in self.rows if row[3:] == ["changed", False]],
         }
-        result_files.write(RESULT, result, {"mutants": self.rows}, adds=True)
+        result_files.write_result(RESULT, result, {"mutants": self.rows}, adds=True)
 
 
-def counts(rows: list[list[Any]]) -> dict[str, int]:
+def count_mutant_outcomes(rows: list[list[Any]]) -> dict[str, int]:
     """How many mutants ended how, from pairs of an outcome and whether the hashes differ; `seen` are those of other
     outs that differ.
     """
@@ -117,7 +117,7 @@ def render(result: Mapping[str, Any]) -> str:
     for kind, row in kinds.items():
         total = sum(row.values()) - row["seen"]
         rows.append([kind, *map(str, (total, *(row[name] for name in (*ENDS, "same", "changed", "seen"))))])
-    return tables.rows(rows)
+    return tables.render_markdown_table(rows)
 
 
 def tried(result: Mapping[str, Any]) -> str:
@@ -131,8 +131,8 @@ def tried(result: Mapping[str, Any]) -> str:
 def main() -> None:
     """Try mutants until there are as many as requested."""
     count = int(sys.argv[1]) if sys.argv[1:] else MUTANTS
-    clone = Path(tempfile.gettempdir()) / f"code-mutants-{result_files.commit()[:10]}"
-    first_branches = {stage.name.partition("@")[0]: stage for stage in reversed(prepare(clone))}
+    clone = Path(tempfile.gettempdir()) / f"code-mutants-{result_files.describe_commit()[:10]}"
+    first_branches = {stage.name.partition("@")[0]: stage for stage in reversed(prepare_tiny_clone(clone))}
     names = sorted(first_branches)
     campaign = Campaign(clone)
     measured: dict[str, Measured] = {}
@@ -140,7 +140,7 @@ def main() -> None:
     while len(campaign.rows) < count:
         name = draw.choice(names)
         if name not in measured and name not in campaign.left_out:
-            result = measure(first_branches[name], clone)
+            result = run_stage_baseline(first_branches[name], clone)
             if isinstance(result, Measured):
                 measured[name] = result
             else:
@@ -152,7 +152,7 @@ def main() -> None:
             campaign.attempt(
                 measured[name], kind, draw.choice(its_work if its_work and draw.random() < 0.75 else edits)
             )
-    print(render(result_files.load(RESULT)))
+    print(render(result_files.load_result(RESULT)))
 
 
 if __name__ == "__main__":

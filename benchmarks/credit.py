@@ -23,9 +23,9 @@ import torch
 from torch import Tensor
 
 from benchmarks import result_files
-from benchmarks.engine import machine
+from benchmarks.engine import describe_machine
 from tasks.agents import behaviour_cloning, expert_episodes
-from tasks.agents.agents import loop_settings
+from tasks.agents.agents import build_loop_settings
 from tasks.agents.configs.agents import AgentsConfig
 from tasks.agents.configs.behaviour_cloning import BehaviourCloningConfig
 from tasks.agents.configs.expert_episodes import ExpertEpisodesConfig
@@ -34,12 +34,12 @@ from tasks.agents.playing.collecting import GameCollector
 from tasks.algorithms.agents.credit import Baseline, Credit, Credited
 from tasks.algorithms.agents.critic import TurnCritic
 from tasks.algorithms.agents.experience import AgentExperience, LoopSettings
-from tasks.algorithms.agents.transcripts import token_logps
-from tasks.algorithms.agents.value_learning import critic_steps, give_credit
+from tasks.algorithms.agents.transcripts import compute_action_logps
+from tasks.algorithms.agents.value_learning import assign_credit, fit_critic_to_batch
 from tasks.algorithms.common.optimizer import Optimizer, OptimizerSettings
 from tasks.algorithms.language.policy_gradient import policy_gradient_loss
 from tasks.common import models
-from tasks.common.config import settings_of
+from tasks.common.config import build_settings
 from tasks.stage import keep_freed_memory, read_section
 
 RESULT = Path(__file__).parent / "results/credit.json"
@@ -64,7 +64,7 @@ class Kind:
         """Those of the loop that trains agents, for this credit to turns, rewards undiscounted."""
         [any_policy, *_] = config.policies.values()
         return replace(
-            loop_settings(config, any_policy, 0),
+            build_loop_settings(config, any_policy, 0),
             credit=self.how,
             over="turns",
             baseline=self.baseline,
@@ -74,7 +74,7 @@ class Kind:
         )
 
 
-def kinds(few: int, many: int) -> dict[str, Kind]:
+def build_credit_kinds(few: int, many: int) -> dict[str, Kind]:
     """What is compared, by name."""
     found = {
         "total return": Kind("total"),
@@ -120,7 +120,7 @@ class Moments:
         return self.squares / self.number - self.mean_square()
 
 
-def clone(folder: Path, seed: int, orchard: int, quick: bool) -> Path:
+def train_cloned_policy(folder: Path, seed: int, orchard: int, quick: bool) -> Path:
     """A policy to measure with: the clone of the preset agents-credit."""
     game = {"kind": "key-to-door", "settings": {"orchard": orchard, "apples": 0.5}, "seconds": 10.0}
     games = {**game, "episodes": 8 if quick else 150, "validation": 2 if quick else 50}
@@ -131,14 +131,16 @@ def clone(folder: Path, seed: int, orchard: int, quick: bool) -> Path:
     return folder / "clones/keys"
 
 
-def measure(policy: Path, episodes: Path, chosen: Mapping[str, Kind], unbiased: str, batches: int) -> Found:
+def measure_noise_and_bias(
+    policy: Path, episodes: Path, chosen: Mapping[str, Kind], unbiased: str, batches: int
+) -> Found:
     """For each kind its noise and its squared bias, both in squared lengths of the expected gradient of the kind
     `unbiased`.
     """
     config = read_section("agents", AgentsConfig)
     model, words, world = models.load_model(policy), models.load_tokenizer(policy), episode_files.read_world(episodes)
     model.eval()
-    how = playing.sampling(model, words, config.max_action_tokens, 1.0)
+    how = playing.build_action_sampling(model, words, config.max_action_tokens, 1.0)
     collect, steps = GameCollector(model, words, world, SEED, GAMES, EPISODES, how), count(1)
     settings = {name: kind.settings(config) for name, kind in chosen.items()}
     critics: dict[str, TurnCritic | None] = dict.fromkeys(chosen)
@@ -149,19 +151,25 @@ def measure(policy: Path, episodes: Path, chosen: Mapping[str, Kind], unbiased: 
             critics[name] = own = TurnCritic(model)
             length = most * config.critic_updates
             optimizers[name] = Optimizer(
-                own, config.critic_learning_rate, length, config.clip, settings_of(config.training, OptimizerSettings)
+                own,
+                config.critic_learning_rate,
+                length,
+                config.clip,
+                build_settings(config.training, OptimizerSettings),
             )
     for number in range(most):
         experience = collect(next(steps))
         for name, kind in chosen.items():
             if number < kind.batches:
-                given, _ = give_credit(critics[name], experience, settings[name])
-                critic_steps(critics[name], experience, given, optimizers[name], settings[name])
+                given, _ = assign_credit(critics[name], experience, settings[name])
+                fit_critic_to_batch(critics[name], experience, given, optimizers[name], settings[name])
     gradients, differences = ({name: Moments() for name in chosen} for _ in range(2))
     for _ in range(batches):
         experience = collect(next(steps))
         found = {
-            name: gradient(model, experience, give_credit(critics[name], experience, settings[name])[0])
+            name: compute_policy_gradient(
+                model, experience, assign_credit(critics[name], experience, settings[name])[0]
+            )
             for name in chosen
         }
         for name, one in found.items():
@@ -177,16 +185,16 @@ def measure(policy: Path, episodes: Path, chosen: Mapping[str, Kind], unbiased: 
     }
 
 
-def gradient(model, experience: AgentExperience, given: Credited) -> Tensor:
+def compute_policy_gradient(model, experience: AgentExperience, given: Credited) -> Tensor:
     """The policy gradient of a batch, as one vector."""
-    logps = token_logps(model, experience.transcripts, 1.0)
+    logps = compute_action_logps(model, experience.transcripts, 1.0)
     acts = experience.transcripts.acts
     loss = policy_gradient_loss(logps, given.advantages, acts, len(acts))
     weights = [one for one in model.parameters() if one.requires_grad]
     return torch.cat([one.flatten() for one in torch.autograd.grad(loss, weights)])
 
 
-def of_clones(orchard: int, chosen: Mapping[str, Kind], unbiased: str, quick: bool) -> list[Found]:
+def measure_cloned_policies(orchard: int, chosen: Mapping[str, Kind], unbiased: str, quick: bool) -> list[Found]:
     """What is measured with each clone."""
     found, started = list[Found](), Path.cwd()
     for seed in (0,) if quick else (0, 1, 2):
@@ -195,8 +203,10 @@ def of_clones(orchard: int, chosen: Mapping[str, Kind], unbiased: str, quick: bo
             (root / "params.yaml").write_text((started / "params.yaml").read_text())
             os.chdir(root)
             try:
-                policy = clone(root, seed, orchard, quick)
-                found.append(measure(policy, root / "episodes/keys", chosen, unbiased, 3 if quick else BATCHES))
+                policy = train_cloned_policy(root, seed, orchard, quick)
+                found.append(
+                    measure_noise_and_bias(policy, root / "episodes/keys", chosen, unbiased, 3 if quick else BATCHES)
+                )
             finally:
                 os.chdir(started)
         for name, (noise, bias) in found[-1].items():
@@ -212,21 +222,23 @@ def main() -> None:
     given = parser.parse_args()
     torch.set_num_threads(1)
     keep_freed_memory()
-    kept = {} if given.quick else result_files.load(RESULT, {})
+    kept = {} if given.quick else result_files.load_result(RESULT, {})
     for part in [given.part] if given.part else PARTS:
         began = time.monotonic()
         if part == "kinds":
-            chosen = kinds(1, 2) if given.quick else kinds(FEW, MANY)
-            values: Any = of_clones(ORCHARDS[-1], chosen, UNBIASED, given.quick)
+            chosen = build_credit_kinds(1, 2) if given.quick else build_credit_kinds(FEW, MANY)
+            values: Any = measure_cloned_policies(ORCHARDS[-1], chosen, UNBIASED, given.quick)
         else:
-            values = {str(2 + orchard): of_clones(orchard, GROUPS, BY_TURN, given.quick) for orchard in ORCHARDS}
+            values = {
+                str(2 + orchard): measure_cloned_policies(orchard, GROUPS, BY_TURN, given.quick) for orchard in ORCHARDS
+            }
         kept[part] = {
-            "machine": machine("torch", "transformers"),
+            "machine": describe_machine("torch", "transformers"),
             "minutes": (time.monotonic() - began) / 60,
             "found": values,
         }
     if not given.quick:
-        result_files.write(RESULT, kept, adds=True)
+        result_files.write_result(RESULT, kept, adds=True)
 
 
 def render(kept: Mapping[str, Any]) -> str:

@@ -28,9 +28,9 @@ import pandas as pd
 from ruamel.yaml import YAML
 
 from benchmarks import result_files, tables
-from flows.engine.plan import plan
-from flows.running import targets
-from flows.web.run_head import DRAWS, params_hash
+from flows.engine.plan import plan_stages
+from flows.running import get_flow_targets
+from flows.web.run_head import DRAWS, hash_params_without_seeds
 from tasks.common import paired_intervals
 from tasks.common.estimates import Estimate
 from tasks.language.reporting import reward_section
@@ -46,47 +46,53 @@ UNAIDED = "reinforce without baseline"
 VARIANCE = "grad_variance/"
 
 
-def clone(draw: int, folder: Path, preset: str) -> None:
+def create_draw_clone(draw: int, folder: Path, preset: str) -> None:
     """Make a fresh clone at `folder` with `draw` as every seed."""
     subprocess.run(["git", "clone", "--quiet", "--local", str(ROOT), str(folder)], check=True)
     if preset:
-        posttrain(folder, "preset", preset)
+        run_posttrain(folder, "preset", preset)
     params = folder / "params.yaml"
     params.write_text(SEED.sub(rf"\g<1>seed: \g<2>{draw}", params.read_text()))
 
 
-def posttrain(folder: Path, *arguments: str) -> None:
+def run_posttrain(folder: Path, *arguments: str) -> None:
     """Run a command of the clone at `folder`."""
     command = [sys.executable, "-m", "flows.start", *arguments]
     subprocess.run(command, cwd=folder, env={**os.environ, "PYTHONPATH": str(folder)}, check=True)
 
 
-def further(draw: int, folder: Path, policies: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+def train_further_methods(draw: int, folder: Path, policies: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Train the methods that the default leaves out: what is kept of them, and their values problem by problem."""
     methods = [name for name in FURTHER if name not in policies]
     row, single = {}, {}
-    posttrain(folder, "run", "language", "--set", f"report.policies=[{', '.join([*policies, *methods])}]")
-    found = kept(draw, folder)
+    run_posttrain(folder, "run", "language", "--set", f"report.policies=[{', '.join([*policies, *methods])}]")
+    found = collect_draw_results(draw, folder)
     for name in methods:
-        row[name], single[name] = found[name], values(folder, name)
+        row[name], single[name] = found[name], load_policy_values(folder, name)
     curve = pd.read_csv(folder / "data/curves/reinforce.csv")  # a measurement stands in each row until the next
     row["variance"] = {name.removeprefix(VARIANCE): float(curve[name].mean()) for name in curve if VARIANCE in name}
-    posttrain(folder, "run", "language", "--set", "reinforce.baseline=none")
-    row[UNAIDED], single[UNAIDED] = kept(draw, folder)["reinforce"], values(folder, "reinforce")
+    run_posttrain(folder, "run", "language", "--set", "reinforce.baseline=none")
+    row[UNAIDED], single[UNAIDED] = (
+        collect_draw_results(draw, folder)["reinforce"],
+        load_policy_values(folder, "reinforce"),
+    )
     return row, single
 
 
-def values(folder: Path, policy: str) -> dict[str, list[float]]:
+def load_policy_values(folder: Path, policy: str) -> dict[str, list[float]]:
     """A policy's values that are kept problem by problem."""
-    return result_files.problem_values(folder / "data/evaluate" / policy, *SINGLE)
+    return result_files.load_problem_values(folder / "data/evaluate" / policy, *SINGLE)
 
 
-def kept(draw: int, folder: Path) -> dict[str, Any]:
+def collect_draw_results(draw: int, folder: Path) -> dict[str, Any]:
     """What the result file keeps of a draw: by policy the means of its greedy measures, and of gold's change by manner
     and by being right.
     """
     metrics = {path.stem: json.loads(path.read_text()) for path in (folder / "data/metrics").glob("*.json")}
-    row: dict[str, Any] = {"draw": draw, "reward_model": {**metrics["reward_model"], **untrained(folder)}}
+    row: dict[str, Any] = {
+        "draw": draw,
+        "reward_model": {**metrics["reward_model"], **compute_likelihood_accuracy(folder)},
+    }
     for name, scores in sorted(metrics.items()):
         if name.startswith("evaluate@"):
             policy = name.removeprefix("evaluate@")
@@ -98,19 +104,19 @@ def kept(draw: int, folder: Path) -> dict[str, Any]:
     return row
 
 
-def untrained(folder: Path) -> dict[str, float]:
+def compute_likelihood_accuracy(folder: Path) -> dict[str, float]:
     """Of the held-out pairs the share that SFT orders as labelled, by the summed log-probability or its mean a token,
     whichever is better.
     """
-    section = reward_section.section(folder / "data/reward_model", seed=0, resamples=200)
+    section = reward_section.build_reward_section(folder / "data/reward_model", seed=0, resamples=200)
     return {"likelihood": section.gain.before} if section and section.gain else {}
 
 
-def hash_of(folder: Path) -> str:
+def hash_folder_params(folder: Path) -> str:
     """The hash by which the report knows its own params."""
     params = YAML(typ="safe").load(folder / "params.yaml")
-    sections = {stage.name.partition("@")[0] for stage in plan(folder, targets("language"))}
-    return params_hash(params, sections - {"report"})
+    sections = {stage.name.partition("@")[0] for stage in plan_stages(folder, get_flow_targets("language"))}
+    return hash_params_without_seeds(params, sections - {"report"})
 
 
 def render(result: Mapping[str, Any]) -> str:
@@ -127,10 +133,10 @@ def render(result: Mapping[str, Any]) -> str:
         over_draws(result),
         "Right answers to problems of other kinds than those learned from, mean over draws:",
         "",
-        kinds(result),
+        render_problem_kinds_table(result),
         "Right answers, draw by draw:",
         "",
-        each_draw(result),
+        render_accuracy_by_draw(result),
         "Held-out pairs that the reward model orders as labelled, and those that SFT does by its log-probability, "
         "of an answer or a token, whichever is better:",
         "",
@@ -147,15 +153,16 @@ def headline(result: Mapping[str, Any]) -> str:
     """What the page of the repository says: the best method by right answers, and the best by gold ones."""
     draws, baseline = result["draws"], result["baseline"]
     means = {
-        metric: {name: fmean([draw[name][metric] for draw in draws]) for name in (baseline, *methods(result))}
+        metric: {name: fmean([draw[name][metric] for draw in draws]) for name in (baseline, *list_methods(result))}
         for metric in SINGLE
     }
-    right, gold = (max(methods(result), key=means[metric].__getitem__) for metric in SINGLE)
-    change, _ = paired_intervals.student([gain(result, draw, right) for draw in draws])
+    right, gold = (max(list_methods(result), key=means[metric].__getitem__) for metric in SINGLE)
+    change, _ = paired_intervals.student_t_interval([compute_gain_over_control(result, draw, right) for draw in draws])
     verdict = "beats" if change.low > 0 else "is below" if change.high < 0 else "cannot be told from"
     return (
         f"Over {len(draws)} draws of data, models and test problems, {right} has the most right answers of the methods "
-        f"and {verdict} SFT continued on the same problems: {points(change)} points, with the 95 % interval. {gold} "
+        f"and {verdict} SFT continued on the same problems: {format_points(change)} points, with the 95 % interval. "
+        f"{gold} "
         "has the most gold answers, which are right, show the reference's steps, name each result and say nothing "
         f"else: {100 * means[GOLD][gold]:.0f} %, where SFT has {100 * means[GOLD][baseline]:.0f} %.\n"
     )
@@ -166,42 +173,48 @@ def over_draws(result: Mapping[str, Any], *names: str) -> str:
     what those gained by manner and by being right.
     """
     draws, baseline = result["draws"], result["baseline"]
-    tests = {name: paired_intervals.student([gain(result, draw, name) for draw in draws]) for name in methods(result)}
-    corrected = dict(zip(tests, paired_intervals.holm([p for _, p in tests.values()]).p, strict=True))
+    tests = {
+        name: paired_intervals.student_t_interval([compute_gain_over_control(result, draw, name) for draw in draws])
+        for name in list_methods(result)
+    }
+    corrected = dict(zip(tests, paired_intervals.holm_correction([p for _, p in tests.values()]).p, strict=True))
     heads = ("right", "over the better control, points", "p", "gold", "over SFT, points", "by manner", "by being right")
     rows = [["policy", *heads]]
-    for name in names or policies(result):
+    for name in names or list_policies(result):
         right, gold = (f"{100 * fmean([draw[name][metric] for draw in draws]):.1f} %" for metric in SINGLE)
-        change = [points(tests[name][0]), f"{corrected[name]:.2g}"] if name in tests else ["", ""]
+        change = [format_points(tests[name][0]), f"{corrected[name]:.2g}"] if name in tests else ["", ""]
         gained = ["", "", ""]
         if name != baseline:
-            total = paired_intervals.student([draw[name][GOLD] - draw[baseline][GOLD] for draw in draws])[0]
-            gained = [points(total), *(f"{100 * fmean([draw[name][part] for draw in draws]):+.1f}" for part in PARTS)]
+            total = paired_intervals.student_t_interval([draw[name][GOLD] - draw[baseline][GOLD] for draw in draws])[0]
+            gained = [
+                format_points(total),
+                *(f"{100 * fmean([draw[name][part] for draw in draws]):+.1f}" for part in PARTS),
+            ]
         rows.append([name, right, *change, gold, *gained])
-    return tables.rows(rows)
+    return tables.render_markdown_table(rows)
 
 
-def points(change: Estimate) -> str:
+def format_points(change: Estimate) -> str:
     """A change of a share in points, with its interval."""
     return f"{100 * change.mean:+.1f} ({100 * change.low:+.1f} to {100 * change.high:+.1f})"
 
 
-def kinds(result: Mapping[str, Any]) -> str:
+def render_problem_kinds_table(result: Mapping[str, Any]) -> str:
     """A row for each policy: right answers to each small set of another kind."""
     rows = [["policy", *KINDS]]
-    for name in policies(result):
+    for name in list_policies(result):
         shares = [fmean([draw[name][f"{RIGHT}_{kind}"] for draw in result["draws"]]) for kind in KINDS]
         rows.append([name, *(f"{100 * share:.1f} %" for share in shares)])
-    return tables.rows(rows)
+    return tables.render_markdown_table(rows)
 
 
-def each_draw(result: Mapping[str, Any]) -> str:
+def render_accuracy_by_draw(result: Mapping[str, Any]) -> str:
     """A row for each draw: right answers of each policy."""
-    rows = [["draw", *policies(result)]]
+    rows = [["draw", *list_policies(result)]]
     for draw in result["draws"]:
-        shares = [draw[name][RIGHT] for name in policies(result)]
+        shares = [draw[name][RIGHT] for name in list_policies(result)]
         rows.append([str(draw["draw"]), *(f"{100 * share:.1f} %" for share in shares)])
-    return tables.rows(rows)
+    return tables.render_markdown_table(rows)
 
 
 def gradient_variance(result: Mapping[str, Any]) -> str:
@@ -219,15 +232,17 @@ def gradient_variance(result: Mapping[str, Any]) -> str:
         rows.append([str(draw["draw"]), *(f"{draw['variance'][name]:.1f}" for name in heads)])
     ratios = {name: [draw["variance"][name] / draw["variance"]["none"] for draw in result["draws"]] for name in heads}
     rows.append(["of reward-to-go's, mean", *(f"{fmean(values):.2f}" for values in ratios.values())])
-    return tables.rows(rows)
+    return tables.render_markdown_table(rows)
 
 
 def with_baseline(result: Mapping[str, Any]) -> str:
     """One sentence: what REINFORCE's baseline is worth in right answers."""
-    change, p = paired_intervals.student([draw["reinforce"][RIGHT] - draw[UNAIDED][RIGHT] for draw in result["draws"]])
+    change, p = paired_intervals.student_t_interval(
+        [draw["reinforce"][RIGHT] - draw[UNAIDED][RIGHT] for draw in result["draws"]]
+    )
     apart = "" if change.low > 0 or change.high < 0 else ", which cannot be told from nothing"
     return (
-        f"Over {len(result['draws'])} draws REINFORCE with a critic as baseline has {points(change)} points of "
+        f"Over {len(result['draws'])} draws REINFORCE with a critic as baseline has {format_points(change)} points of "
         "right answers more than without "
         f"one (p = {p:.2g}){apart}.\n"
     )
@@ -241,23 +256,23 @@ def reward_model(result: Mapping[str, Any]) -> str:
         gains.append(trained - likelihood)
         shares = f"{100 * trained:.1f} %", f"{100 * likelihood:.1f} %", f"{100 * gains[-1]:+.1f}"
         rows.append([str(draw["draw"]), *shares])
-    rows.append(["mean", "", "", points(paired_intervals.student(gains)[0])])
-    return tables.rows(rows)
+    rows.append(["mean", "", "", format_points(paired_intervals.student_t_interval(gains)[0])])
+    return tables.render_markdown_table(rows)
 
 
-def policies(result: Mapping[str, Any]) -> list[str]:
+def list_policies(result: Mapping[str, Any]) -> list[str]:
     """The policies that every draw has, in the report's order, and behind them the further ones."""
     names = dict.fromkeys([*result["policies"], *FURTHER, UNAIDED])
     return [name for name in names if all(name in draw for draw in result["draws"])]
 
 
-def methods(result: Mapping[str, Any]) -> list[str]:
+def list_methods(result: Mapping[str, Any]) -> list[str]:
     """Those that are neither the baseline, nor a control, nor the model that the baseline started from."""
-    names = policies(result)
+    names = list_policies(result)
     return [name for name in names[names.index(result["baseline"]) + 1 :] if name not in result["controls"]]
 
 
-def gain(result: Mapping[str, Any], draw: Mapping[str, Any], name: str) -> float:
+def compute_gain_over_control(result: Mapping[str, Any], draw: Mapping[str, Any], name: str) -> float:
     """What a policy has of right answers above the better control, which is the baseline where no control is better."""
     return float(draw[name][RIGHT] - max(draw[other][RIGHT] for other in (*result["controls"], result["baseline"])))
 
@@ -270,26 +285,26 @@ def main() -> None:
     parser.add_argument("--result", type=Path, default=ROOT / DRAWS, help="the file that the draws are kept in")
     arguments = parser.parse_args()
     for draw in arguments.draws or range(10):
-        result = result_files.load(arguments.result, {"draws": []})
+        result = result_files.load_result(arguments.result, {"draws": []})
         if any(done["draw"] == draw for done in result["draws"]):
             continue
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:  # MLflow may still be written
             folder = Path(scratch) / f"draw-{draw}"
             began = time.monotonic()
-            clone(draw, folder, arguments.preset)
-            posttrain(folder, "run", "language")
+            create_draw_clone(draw, folder, arguments.preset)
+            run_posttrain(folder, "run", "language")
             seconds, report = time.monotonic() - began, YAML(typ="safe").load(folder / "params.yaml")["report"]
             facts = {key: report[key] for key in ("policies", "baseline", "controls")}
-            facts["params_hash"] = hash_of(folder)
+            facts["params_hash"] = hash_folder_params(folder)
             if result["draws"] and {key: result[key] for key in facts} != facts:
                 raise SystemExit(f"{arguments.result}: its draws are of other params; move it away to begin anew")
-            row = {**kept(draw, folder), "seconds": seconds}
-            single = {policy: values(folder, policy) for policy in facts["policies"]}
-            others, their_values = further(draw, folder, facts["policies"])
+            row = {**collect_draw_results(draw, folder), "seconds": seconds}
+            single = {policy: load_policy_values(folder, policy) for policy in facts["policies"]}
+            others, their_values = train_further_methods(draw, folder, facts["policies"])
             draws = [*result["draws"], {**row, **others}]
             single = {f"{policy} / {draw}": held for policy, held in {**single, **their_values}.items()}
             ordered = sorted(draws, key=lambda row: row["draw"])
-            result_files.write(arguments.result, {**facts, "draws": ordered}, single, adds=True)
+            result_files.write_result(arguments.result, {**facts, "draws": ordered}, single, adds=True)
 
 
 if __name__ == "__main__":

@@ -59,7 +59,7 @@ class Case:
     cold: bool = False  # without a Prefect server: each tool has to start its own
 
 
-def chain(length: int) -> Stages:
+def build_chain_stages(length: int) -> Stages:
     """`length` trivial stages, each after the one before."""
     names = [f"s{index}" for index in range(length - 1)] + ["last"]
     return {
@@ -68,7 +68,7 @@ def chain(length: int) -> Stages:
     }
 
 
-def fan() -> Stages:
+def build_fan_stages() -> Stages:
     """Independent stages with large outs, and a last stage that depends on all outs but reads none."""
     names = [f"large{index}" for index in range(LARGE_STAGES)]
     large: Stages = {
@@ -77,64 +77,74 @@ def fan() -> Stages:
     return {**large, "last": {"cmd": "echo done > last", "deps": names, "outs": ["last"]}}
 
 
-def change(root: Path) -> None:
+def change_input(root: Path) -> None:
     """New input, so that every stage is out of date and no cache has its result."""
     (root / "input").write_bytes(os.urandom(16))
 
 
-def settle(root: Path) -> None:
+def wait_until_files_settle(root: Path) -> None:
     """Wait until the files are old enough to be judged by their times; the first run then looks, and the others
     know.
     """
     time.sleep(SETTLED + 0.1)
 
 
-def run_first(root: Path) -> None:
+def change_input_and_run(root: Path) -> None:
     """A change and a run of it, so that the command that is timed is the first one after a run."""
-    change(root)
-    run(COMMANDS[POSTTRAIN] if root.name == POSTTRAIN else COMMANDS[PLAIN], root)
+    change_input(root)
+    measure_command_seconds(COMMANDS[POSTTRAIN] if root.name == POSTTRAIN else COMMANDS[PLAIN], root)
 
 
-def empty(root: Path) -> None:
+def change_input_and_delete_outs(root: Path) -> None:
     """New input, and the large outs of the previous round deleted."""
-    change(root)
+    change_input(root)
     for path in [*root.glob("large*"), *root.glob(".dvc/cache/files")]:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 CASES = [
-    Case(f"nothing to do, {STAGES} stages", chain(STAGES), settle),
-    Case(f"nothing to do, {MANY} stages", chain(MANY), settle, LARGE_ROUNDS, naive=False),
-    Case(f"nothing to do right after a run, {STAGES} stages", chain(STAGES), run_first, LARGE_ROUNDS),
-    Case("1 trivial stage", chain(1), change),
-    Case("1 trivial stage, no Prefect server yet", chain(1), change, LARGE_ROUNDS, cold=True),
-    Case(f"{STAGES} trivial stages in a chain", chain(STAGES), change),
-    Case(f"{CHAIN} trivial stages in a chain", chain(CHAIN), change, 1, naive=False),
-    Case(f"{LARGE_STAGES} independent stages, an out of {LARGE_MB} MB each", fan(), empty, LARGE_ROUNDS),
+    Case(f"nothing to do, {STAGES} stages", build_chain_stages(STAGES), wait_until_files_settle),
+    Case(f"nothing to do, {MANY} stages", build_chain_stages(MANY), wait_until_files_settle, LARGE_ROUNDS, naive=False),
+    Case(
+        f"nothing to do right after a run, {STAGES} stages",
+        build_chain_stages(STAGES),
+        change_input_and_run,
+        LARGE_ROUNDS,
+    ),
+    Case("1 trivial stage", build_chain_stages(1), change_input),
+    Case("1 trivial stage, no Prefect server yet", build_chain_stages(1), change_input, LARGE_ROUNDS, cold=True),
+    Case(f"{STAGES} trivial stages in a chain", build_chain_stages(STAGES), change_input),
+    Case(f"{CHAIN} trivial stages in a chain", build_chain_stages(CHAIN), change_input, 1, naive=False),
+    Case(
+        f"{LARGE_STAGES} independent stages, an out of {LARGE_MB} MB each",
+        build_fan_stages(),
+        change_input_and_delete_outs,
+        LARGE_ROUNDS,
+    ),
 ]
 
 
-def repository(root: Path, stages: Stages) -> Path:
+def create_toy_repository(root: Path, stages: Stages) -> Path:
     """A repository with the stages, run once, so that MLflow's and Prefect's tables exist."""
     root.mkdir()
     subprocess.run(["git", "init", "--quiet"], cwd=root, check=True)
     subprocess.run([sys.executable, "-m", "dvc", "init", "--quiet"], cwd=root, check=True)
     (root / "write.py").write_text(WRITE)
     (root / "dvc.yaml").write_text(json.dumps({"stages": stages}))
-    (root / "Snakefile").write_text("".join(map(rule, stages.items())))
+    (root / "Snakefile").write_text("".join(map(format_snakemake_rule, stages.items())))
     (root / "params.yaml").write_text("{}\n")
-    change(root)
+    change_input(root)
     return root
 
 
-def rule(stage: tuple[str, dict[str, Any]]) -> str:
+def format_snakemake_rule(stage: tuple[str, dict[str, Any]]) -> str:
     """A stage as Snakemake has it."""
     name, facts = stage
     parts = {"input": facts["deps"], "output": facts["outs"], "shell": facts["cmd"]}
     return f"rule {name}:\n" + "".join(f"    {kind}: {json.dumps(of).strip('[]')}\n" for kind, of in parts.items())
 
 
-def run(command: list[str], root: Path, prefect: dict[str, str] | None = None) -> float:
+def measure_command_seconds(command: list[str], root: Path, prefect: dict[str, str] | None = None) -> float:
     """The wall time of one command in seconds. `prefect` are the variables that name a Prefect server."""
     environ = os.environ | {
         "PYTHONPATH": str(ROOT),
@@ -148,15 +158,15 @@ def run(command: list[str], root: Path, prefect: dict[str, str] | None = None) -
     return time.perf_counter() - began
 
 
-def recorded(root: Path) -> float:
+def wait_for_records(root: Path) -> float:
     """Wait until all that ran is on record; the seconds that took."""
     began = time.perf_counter()
-    while journal.ended(root):
+    while journal.list_ended_journals(root):
         time.sleep(0.01)
     return time.perf_counter() - began
 
 
-def measure(case: Case, folder: Path, tools: dict[str, list[str]]) -> dict[str, list[float]]:
+def measure_engine_case(case: Case, folder: Path, tools: dict[str, list[str]]) -> dict[str, list[float]]:
     """The times of each tool, in turn, after one warm-up run each, and those from the end of `posttrain` to that of its
     records.
     """
@@ -164,11 +174,11 @@ def measure(case: Case, folder: Path, tools: dict[str, list[str]]) -> dict[str, 
     tools = {name: command for name, command in tools.items() if case.naive or name != NAIVE}
     if case.naive:
         tools[NAIVE] = [*tools[NAIVE], json.dumps(waits)]
-    roots = {tool: repository(folder / tool.replace(" ", "-"), case.stages) for tool in tools}
+    roots = {tool: create_toy_repository(folder / tool.replace(" ", "-"), case.stages) for tool in tools}
     times: dict[str, list[float]] = {name: [] for name in (*tools, AFTER)}
     with ExitStack() as stack:
         for root in (roots[tool] for tool in (POSTTRAIN, NAIVE) if tool in roots):
-            stack.callback(server.stop, root)
+            stack.callback(server.stop_server, root)
         if case.naive:
             kept = server.Server(roots[NAIVE])
             stack.callback(kept.close)
@@ -178,9 +188,11 @@ def measure(case: Case, folder: Path, tools: dict[str, list[str]]) -> dict[str, 
                 if counted:
                     case.prepare(root)
                 if case.cold and tool == POSTTRAIN:
-                    server.stop(root)
-                seconds = run(tools[tool], root, prefect_of(root, case.cold) if tool == NAIVE else {})
-                after = recorded(root)
+                    server.stop_server(root)
+                seconds = measure_command_seconds(
+                    tools[tool], root, build_prefect_environment(root, case.cold) if tool == NAIVE else {}
+                )
+                after = wait_for_records(root)
                 if counted:
                     times[tool].append(seconds)
                 if counted and tool == POSTTRAIN:
@@ -188,16 +200,16 @@ def measure(case: Case, folder: Path, tools: dict[str, list[str]]) -> dict[str, 
     return times
 
 
-def prefect_of(root: Path, cold: bool) -> dict[str, str]:
+def build_prefect_environment(root: Path, cold: bool) -> dict[str, str]:
     """The variables that name the server of the flow over `dvc repro`; none for one that it has to start itself."""
     return (
         {"PREFECT_HOME": str(root / "prefect"), "PREFECT_SERVER_ANALYTICS_ENABLED": "false"}
         if cold
-        else server.environ(root)
+        else server.build_client_environment(root)
     )
 
 
-def row(name: str, times: dict[str, float], after: str = "", spread: str = "") -> str:
+def format_engine_row(name: str, times: dict[str, float], after: str = "", spread: str = "") -> str:
     """One line of the table."""
     ours, plain = times[POSTTRAIN], times[PLAIN]
     naive = f"{times[NAIVE]:.2f}" if NAIVE in times else ""
@@ -205,11 +217,11 @@ def row(name: str, times: dict[str, float], after: str = "", spread: str = "") -
     return f"| {name} | {ours:.2f} | {plain:.2f} | {ours / plain:.2f} | {naive} | {other} | {after} | {spread} |"
 
 
-def machine(*packages: str) -> str:
+def describe_machine(*packages: str) -> str:
     """The machine, without its host name, and the versions of Python and of these packages."""
     versions = ", ".join(f"{name} {metadata.version(name)}" for name in packages)
     return (
-        f"{os.cpu_count()} cores ({result_files.processor()}), {platform.system()}, Python "
+        f"{os.cpu_count()} cores ({result_files.describe_processor()}), {platform.system()}, Python "
         f"{platform.python_version()}, {versions}"
     )
 
@@ -227,7 +239,7 @@ def main() -> None:
     lines = [
         "# The engine against plain `dvc repro`",
         "",
-        f"Made by `python -m benchmarks.engine` on {machine('dvc', 'prefect', 'mlflow')}.",
+        f"Made by `python -m benchmarks.engine` on {describe_machine('dvc', 'prefect', 'mlflow')}.",
         "Seconds of wall time of the whole command; medians of several runs, turn about, in repositories that have "
         "been run once",
         f"before. Load of the machine when it began: {os.getloadavg()[0]:.1f}.",
@@ -248,21 +260,21 @@ def main() -> None:
     medians, single = [], {}
     for case in CASES:
         with tempfile.TemporaryDirectory() as folder:
-            times = measure(case, Path(folder), tools)
+            times = measure_engine_case(case, Path(folder), tools)
         single[case.name] = times
         middle = {tool: statistics.median(values) for tool, values in times.items()}
         spread = "; ".join(
             f"{tool} {min(times[tool]):.2f} to {max(times[tool]):.2f}" for tool in tools if tool in times
         )
-        lines.append(row(case.name, middle, f"{middle[AFTER]:.2f}", f"{case.rounds}: {spread}"))
+        lines.append(format_engine_row(case.name, middle, f"{middle[AFTER]:.2f}", f"{case.rounds}: {spread}"))
         medians.append(middle)
         print(lines[-1], flush=True)
     by_name = {case.name: middle for case, middle in zip(CASES, medians, strict=True)}
     one, many = by_name["1 trivial stage"], by_name[f"{CHAIN} trivial stages in a chain"]
     each = {tool: (many[tool] - one[tool]) / (CHAIN - 1) for tool in many.keys() & one.keys() - {AFTER}}
-    lines.append(row("each further trivial stage", each, "", f"from 1 and {CHAIN}"))
+    lines.append(format_engine_row("each further trivial stage", each, "", f"from 1 and {CHAIN}"))
     print(lines[-1])
-    result_files.write(RESULT, {"page": lines}, single)
+    result_files.write_result(RESULT, {"page": lines}, single)
 
 
 if __name__ == "__main__":

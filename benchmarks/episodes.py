@@ -18,8 +18,8 @@ import numpy as np
 from minari.dataset.minari_storage import MinariStorage
 
 from benchmarks import result_files
-from benchmarks.engine import machine
-from benchmarks.rl_report import span
+from benchmarks.engine import describe_machine
+from benchmarks.rl_report import format_median_and_range
 from tasks.offline.datasets import dataset_files, episodes
 from tasks.offline.datasets.dataset_files import ScoreReference
 from tasks.offline.datasets.episodes import Episode
@@ -42,12 +42,12 @@ CASES = [Case("9,090 episodes of 8 to 20 steps", 9090, 8, 20), Case("400 episode
 ROUNDS, QUICK_ROUNDS, QUICK_COUNT = 5, 1, 20
 
 
-def made_up(case: Case, count: int) -> list[Episode]:
+def make_random_episodes(case: Case, count: int) -> list[Episode]:
     """Random numbers in the shape of Hopper's episodes; every other one is truncated."""
     rng = np.random.default_rng(0)
     lengths = rng.integers(case.shortest, case.longest + 1, count)
     return [
-        episodes.episode(
+        episodes.make_episode(
             rng.normal(size=(steps + 1, SEEN)).astype(np.float32),
             rng.uniform(-1, 1, (steps, TAKEN)).astype(np.float32),
             rng.normal(size=steps).astype(np.float32),
@@ -57,17 +57,19 @@ def made_up(case: Case, count: int) -> list[Episode]:
     ]
 
 
-def measure(case: Case, count: int, rounds: int, folder: Path) -> dict[str, list[float]]:
+def measure_reading_seconds(case: Case, count: int, rounds: int, folder: Path) -> dict[str, list[float]]:
     """Seconds of processor time: Minari's reader, our reader, and a stage's whole work to check the data set and load
     it as tensors.
     """
     path = folder / "made-up"
-    dataset_files.write(path, ENVIRONMENT, made_up(case, count), ScoreReference(0.0, 1.0), {})
+    dataset_files.write_offline_dataset(
+        path, ENVIRONMENT, make_random_episodes(case, count), ScoreReference(0.0, 1.0), {}
+    )
     storage = MinariStorage.read(path / "data")
     readers: dict[str, Callable[[], object]] = {
         "minari": lambda: list(storage.get_episodes(range(count))),
-        "ours": lambda: list(episodes.read(path / dataset_files.DATA)),
-        "stage": lambda: dataset_files.read(path),
+        "ours": lambda: list(episodes.read_episode_file(path / dataset_files.DATA)),
+        "stage": lambda: dataset_files.read_offline_dataset(path),
     }
     seconds: dict[str, list[float]] = {name: [] for name in readers}
     for number in range(rounds + 1):
@@ -79,19 +81,24 @@ def measure(case: Case, count: int, rounds: int, folder: Path) -> dict[str, list
     return seconds
 
 
-def row(case: Case, seconds: dict[str, list[float]]) -> str:
+def format_reading_row(case: Case, seconds: dict[str, list[float]]) -> str:
     """A line of the table."""
     factor = statistics.median(seconds["minari"]) / statistics.median(seconds["ours"])
-    cells = [span(seconds["minari"], 2), span(seconds["ours"], 2), f"{factor:.1f}", span(seconds["stage"], 2)]
+    cells = [
+        format_median_and_range(seconds["minari"], 2),
+        format_median_and_range(seconds["ours"], 2),
+        f"{factor:.1f}",
+        format_median_and_range(seconds["stage"], 2),
+    ]
     return f"| {case.name} | {' | '.join(cells)} |"
 
 
-def introduction(rounds: int, load: float) -> list[str]:
+def render_reading_introduction(rounds: int, load: float) -> list[str]:
     """What was measured, on which machine, and how."""
     return [
         "# Reading a data set, against Minari's reader",
         "",
-        f"Made by `python -m benchmarks.episodes` on {machine('h5py', 'minari', 'numpy')}. "
+        f"Made by `python -m benchmarks.episodes` on {describe_machine('h5py', 'minari', 'numpy')}. "
         f"Load of the machine when it began: {load:.1f}.",
         "",
         f"Seconds of processor time; medians of {rounds} rounds (range in brackets) after one that did not count, "
@@ -117,13 +124,13 @@ def main() -> None:
     single: dict[str, dict[str, list[float]]] = {}
     for case in CASES:
         with tempfile.TemporaryDirectory() as folder:
-            seconds = measure(case, QUICK_COUNT if given.quick else case.count, rounds, Path(folder))
+            seconds = measure_reading_seconds(case, QUICK_COUNT if given.quick else case.count, rounds, Path(folder))
         single[case.name] = seconds
-        rows.append(row(case, seconds))
+        rows.append(format_reading_row(case, seconds))
         print(rows[-1], flush=True)
     out = given.out or (None if given.quick else RESULT)
     if out:
-        result_files.write(out, {"page": [*introduction(rounds, load), *rows]}, single)
+        result_files.write_result(out, {"page": [*render_reading_introduction(rounds, load), *rows]}, single)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.fault_runs import ROOT, Toy, choose, mended
+from benchmarks.fault_runs import ROOT, Toy, rerun_and_find_faults, write_stage_values
 from flows.orchestration import server
 
 LIMIT = 120.0  # seconds, for any command
@@ -27,9 +27,9 @@ class Command:
     def prepared(cls, folder: Path) -> "Command":
         """A pipeline in which nothing has run and each stage takes a moment."""
         toy = Toy.prepared(folder, "first")
-        choose(toy.template, seconds=0.3)
+        write_stage_values(toy.template, seconds=0.3)
         one = cls(toy.template, 0.0)
-        with toy.copy() as root, without_server_at_the_end(root):
+        with toy.copy() as root, stop_server_at_end(root):
             began = time.monotonic()
             ended = one.start(root, "run", "d").wait(LIMIT)
             one.seconds = time.monotonic() - began
@@ -55,16 +55,16 @@ class Command:
         With `at_server` it goes to Prefect's server or to the process that keeps it, once there is one; the run may
         then fail with a line.
         """
-        with Toy(self.template).copy() as root, without_server_at_the_end(root):
+        with Toy(self.template).copy() as root, stop_server_at_end(root):
             log = root.parent / "command.log"
             log.unlink(missing_ok=True)
             run = self.start(root, "run", "d")
             time.sleep(moment * self.seconds)
-            tree = [run.pid, *below(run.pid)]
-            while at_server and run.poll() is None and not any(map(is_server, tree)):
+            tree = [run.pid, *list_descendants(run.pid)]
+            while at_server and run.poll() is None and not any(map(is_prefect_server, tree)):
                 time.sleep(0.05)
-                tree = [run.pid, *below(run.pid)]
-            targets = [pid for pid in tree if is_server(pid)] if at_server else tree
+                tree = [run.pid, *list_descendants(run.pid)]
+            targets = [pid for pid in tree if is_prefect_server(pid)] if at_server else tree
             with contextlib.suppress(ProcessLookupError, IndexError):
                 os.kill(targets[int(which * len(targets))], getattr(signal, kind))
             try:
@@ -74,11 +74,11 @@ class Command:
                 return ["it does not end"]
             faults = [f"exit {code}"] if at_server and code not in (0, 1) else []
             faults += ["it prints a traceback"] if "Traceback" in log.read_text() else []
-            return faults + orphans(tree, root) + mended(root)
+            return faults + find_orphan_processes(tree, root) + rerun_and_find_faults(root)
 
     def beside(self, other: str, later: float) -> list[str]:
         """Run another command on the same repository at the same time; then make a plain run."""
-        with Toy(self.template).copy() as root, without_server_at_the_end(root):
+        with Toy(self.template).copy() as root, stop_server_at_end(root):
             run = self.start(root, "run", "d")
             time.sleep(later * self.seconds)
             words = {"run": ["run", "d"], "repro": ["repro", "--quiet"], "gc": ["gc", "--quiet", "-w", "-f"]}[other]
@@ -91,21 +91,21 @@ class Command:
                 return ["they do not end"]
             codes = {"run": {0, 2}, "repro": {0, 1, 255}, "gc": {0, 1, 255}}[other]
             odd = [f"exit {code}" for code, fine in zip(ended, ({0, 1, 2}, codes), strict=True) if code not in fine]
-            return odd + mended(
+            return odd + rerun_and_find_faults(
                 root, lineage=other != "repro"
             )  # real stages record themselves under plain dvc, these do not
 
 
 @contextlib.contextmanager
-def without_server_at_the_end(root: Path) -> Iterator[None]:
+def stop_server_at_end(root: Path) -> Iterator[None]:
     """End Prefect's server, which stays for some minutes after a run, when the trial has ended."""
     try:
         yield
     finally:
-        server.stop(root)
+        server.stop_server(root)
 
 
-def is_server(pid: int) -> bool:
+def is_prefect_server(pid: int) -> bool:
     """Whether this process is Prefect's server or keeps it."""
     try:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
@@ -114,7 +114,7 @@ def is_server(pid: int) -> bool:
     return b"flows.orchestration.server_keeper" in words or (b"prefect" in words and b"server" in words)
 
 
-def below(pid: int) -> list[int]:
+def list_descendants(pid: int) -> list[int]:
     """All descendants of the process."""
     parents = {}
     for entry in Path("/proc").iterdir():
@@ -128,7 +128,7 @@ def below(pid: int) -> list[int]:
     return found
 
 
-def orphans(tree: Sequence[int], root: Path, patience: float = 10.0) -> list[str]:
+def find_orphan_processes(tree: Sequence[int], root: Path, patience: float = 10.0) -> list[str]:
     """Processes that still work in the repository after the command has ended; not the one that writes its records."""
     deadline = time.monotonic() + patience
     while True:
@@ -137,25 +137,30 @@ def orphans(tree: Sequence[int], root: Path, patience: float = 10.0) -> list[str
             with contextlib.suppress(OSError):
                 state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
                 recorder = b"flows.journal_replayer" in Path(f"/proc/{pid}/cmdline").read_bytes()
-                if state != "Z" and not recorder and not is_server(pid) and _leads_to(Path(f"/proc/{pid}/cwd"), root):
+                if (
+                    state != "Z"
+                    and not recorder
+                    and not is_prefect_server(pid)
+                    and _is_link_to(Path(f"/proc/{pid}/cwd"), root)
+                ):
                     alive.append(pid)
         if not alive or time.monotonic() > deadline:
             return [f"still at work: {len(alive)} processes"] if alive else []
         time.sleep(0.1)
 
 
-def rest(root: Path, patience: float = 60.0) -> None:
+def wait_until_repository_idle(root: Path, patience: float = 60.0) -> None:
     """Wait until no process works in the repository, the one that writes records included; TimeoutError if one goes
     on.
     """
     deadline = time.monotonic() + patience
-    while at_work := [place for place in Path("/proc").glob("[0-9]*/cwd") if _leads_to(place, root)]:
+    while at_work := [place for place in Path("/proc").glob("[0-9]*/cwd") if _is_link_to(place, root)]:
         if time.monotonic() > deadline:
             raise TimeoutError(f"still at work in {root}: {len(at_work)} processes")
         time.sleep(0.1)
 
 
-def _leads_to(place: Path, folder: Path) -> bool:
+def _is_link_to(place: Path, folder: Path) -> bool:
     try:
         return place.readlink() == folder
     except OSError:  # it has ended, or is another user's

@@ -20,7 +20,7 @@ from typing import Any
 from dvc.utils.serialize import dumps_yaml, parse_yaml
 
 from benchmarks import result_files
-from benchmarks.fault_inputs import PARAMS, SCHEMA, SECTIONS, resolved
+from benchmarks.fault_inputs import PARAMS, SCHEMA, SECTIONS, resolve_schema_reference
 from flows.engine import plan as planning
 from flows.params import editing
 from flows.params.checking import SHARED
@@ -93,27 +93,31 @@ class Outcome:
     failures: list[str] = field(default_factory=list)
 
 
-def edges(section: str) -> Iterator[tuple[str, str]]:
+def iterate_edge_values(section: str) -> Iterator[tuple[str, str]]:
     """Dotted keys of a section with YAML to set each to; at least 20 for each."""
-    for key, kinds, bounds, value in _parameters(resolved(SCHEMA["properties"][section]), PARAMS[section], section):
+    for key, kinds, bounds, value in _iterate_parameters(
+        resolve_schema_reference(SCHEMA["properties"][section]), PARAMS[section], section
+    ):
         spelt = [*ANY, *bounds, json.dumps(value), *(text for kind in kinds for text in OF_KIND.get(kind, ()))]
         for text in dict.fromkeys(spelt):
             yield key, text
 
 
-def read_back(key: str, spelt: str) -> tuple[bool, list[str]]:
+def try_edge_value(key: str, spelt: str) -> tuple[bool, list[str]]:
     """Whether a value is taken, and what is wrong with the answer or with what DVC makes of it then.
 
     The section stands in a file of its own, which takes a tenth of the time, and in the whole file where dvc.yaml names
     the key.
     """
     section, *below = key.split(".")
-    before = _alone(section)
+    before = _extract_section_text(section)
     try:
-        edit = editing.setting(f"{key}={spelt}")
-        text, _ = editing.edited(before, SECTIONS if section == BRANCHES else {section: SECTIONS[section]}, [edit])
+        edit = editing.parse_setting(f"{key}={spelt}")
+        text, _ = editing.apply_edits_to_text(
+            before, SECTIONS if section == BRANCHES else {section: SECTIONS[section]}, [edit]
+        )
     except ParameterError as error:
-        return False, _odd(str(error))
+        return False, _find_line_faults(str(error))
     except Exception as error:
         return False, [f"{type(error).__name__}: {error}"[:200]]
     wanted = parse_yaml(before, "")
@@ -125,32 +129,32 @@ def read_back(key: str, spelt: str) -> tuple[bool, list[str]]:
     found = [] if repr(read) == repr(wanted) else ["DVC reads something else from params.yaml"]
     if repr(parse_yaml(dumps_yaml(read[section]), "")) != repr(read[section]):
         found.append("DVC reads something else from its own record")
-    if in_graph(key):
-        found += _planned(edit)
+    if is_key_in_pipeline(key):
+        found += _find_plan_faults(edit)
     return True, found
 
 
-def in_graph(key: str) -> bool:
+def is_key_in_pipeline(key: str) -> bool:
     """Whether dvc.yaml names the key, or what holds it."""
     return any(f"${{{part}}}" in PIPELINE for part in accumulate(key.split("."), "{}.{}".format))
 
 
-def _planned(edit: editing.Edit) -> list[str]:
+def _find_plan_faults(edit: editing.Edit) -> list[str]:
     """What is wrong with what a run would say of such a file: anything but nothing or one line."""
     try:
-        text, _ = editing.edited(TEXT, SECTIONS, [edit])
-        stages = planning.needed(ROOT, [edit.key[0]], text)
+        text, _ = editing.apply_edits_to_text(TEXT, SECTIONS, [edit])
+        stages = planning.list_needed_stages(ROOT, [edit.key[0]], text)
         alone = [name for name in stages if "@" not in name]  # for branches that are new, environments would be made
-        editing.check_together(ROOT, SECTIONS, stages, alone, text)
+        editing.check_params_consistency(ROOT, SECTIONS, stages, alone, text)
     except (planning.PlanError, ParameterError) as error:
-        return _odd(str(error))
+        return _find_line_faults(str(error))
     except Exception as error:
         return [f"{type(error).__name__}: {error}"[:200]]
     return []
 
 
 @cache
-def _alone(section: str) -> str:
+def _extract_section_text(section: str) -> str:
     """The text of a section, after what it may refer to and before its branches; of the section `branches` the whole
     text.
     """
@@ -163,13 +167,13 @@ def _alone(section: str) -> str:
     )
 
 
-def _odd(line: str) -> list[str]:
+def _find_line_faults(line: str) -> list[str]:
     return [] if "\n" not in line and len(line) < LONGEST else [f"not one short line: {line[:200]!r}"]
 
 
-def _parameters(part: dict[str, Any], value: Any, key: str) -> Iterator[tuple[str, list[str], list[str], Any]]:
+def _iterate_parameters(part: dict[str, Any], value: Any, key: str) -> Iterator[tuple[str, list[str], list[str], Any]]:
     """Each key with its types, the YAML of its bounds, and its value; of entries that users name, the first."""
-    choices = [resolved(choice) for choice in part.get("anyOf", [part])]
+    choices = [resolve_schema_reference(choice) for choice in part.get("anyOf", [part])]
     kinds = [choice.get("type", "string") for choice in choices]
     whole = {"integer"} & {*kinds}
     bounds = [
@@ -182,19 +186,21 @@ def _parameters(part: dict[str, Any], value: Any, key: str) -> Iterator[tuple[st
     names = [repr(name) for choice in choices for name in choice.get("enum", ())]
     if isinstance(value, dict) and "properties" in part:
         for name, below in part["properties"].items():
-            yield from _parameters(resolved(below), value[name], f"{key}.{name}")
+            yield from _iterate_parameters(resolve_schema_reference(below), value[name], f"{key}.{name}")
         return
     yield key, kinds, [*bounds, *names], value
     if isinstance(value, dict) and value and isinstance(part.get("additionalProperties"), dict):
         name = next(iter(value))
-        yield from _parameters(resolved(part["additionalProperties"]), value[name], f"{key}.{name}")
+        yield from _iterate_parameters(
+            resolve_schema_reference(part["additionalProperties"]), value[name], f"{key}.{name}"
+        )
 
 
-def tried(section: str) -> Outcome:
+def run_section_trials(section: str) -> Outcome:
     """All trials of a section; failures are printed at once."""
-    outcome = Outcome(parameters=len({key for key, _ in edges(section)}))
-    for key, spelt in edges(section):
-        taken, faults = read_back(key, spelt)
+    outcome = Outcome(parameters=len({key for key, _ in iterate_edge_values(section)}))
+    for key, spelt in iterate_edge_values(section):
+        taken, faults = try_edge_value(key, spelt)
         outcome.trials += 1
         outcome.taken += taken
         if faults:
@@ -205,12 +211,12 @@ def tried(section: str) -> Outcome:
 
 def main(sections: Sequence[str]) -> int:
     """Try the sections that are named, or all that have not been tried."""
-    known: dict[str, Any] = result_files.load(RESULT, {})
+    known: dict[str, Any] = result_files.load_result(RESULT, {})
     every = [name for name in PARAMS if name != SEED]
     for section in sections or [name for name in every if name not in known]:
         began = time.monotonic()
-        known[section] = asdict(outcome := tried(section))
-        result_files.write(RESULT, {name: known[name] for name in every if name in known}, adds=True)
+        known[section] = asdict(outcome := run_section_trials(section))
+        result_files.write_result(RESULT, {name: known[name] for name in every if name in known}, adds=True)
         print(
             f"{section}: {outcome.parameters} parameters, {outcome.trials} trials, {outcome.taken} taken, "
             f"{len(outcome.failures)} failures, {time.monotonic() - began:.0f} s; {len(known)} of "

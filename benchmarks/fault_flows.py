@@ -16,8 +16,8 @@ from pathlib import Path
 
 from ruamel.yaml import YAML
 
-from benchmarks.fault_commands import below, orphans, rest
-from benchmarks.fault_runs import ROOT, breaks, in_child, unfinished
+from benchmarks.fault_commands import find_orphan_processes, list_descendants, wait_until_repository_idle
+from benchmarks.fault_runs import ROOT, find_lineage_breaks, find_unfinished_records, run_in_child_process
 
 FLOWS = {"language": "report", "offline": "offline_report"}
 MADE = (
@@ -95,7 +95,7 @@ class Flows:
 
     def clean(self) -> None:
         """Delete all that runs made, once nothing writes there: records are written after a run has ended."""
-        rest(self.root)
+        wait_until_repository_idle(self.root)
         made = [self.root / name for name in MADE] + [
             path for path in (self.root / "data").iterdir() if path.name != "raw"
         ]
@@ -116,7 +116,7 @@ class Flows:
         run = self.start("run", flow)
         with contextlib.suppress(subprocess.TimeoutExpired):
             run.wait(seconds)
-        tree = [run.pid, *below(run.pid)]
+        tree = [run.pid, *list_descendants(run.pid)]
         if run.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(tree[int(which * len(tree))], getattr(signal, kind))
@@ -125,7 +125,7 @@ class Flows:
         except subprocess.TimeoutExpired:
             os.killpg(run.pid, signal.SIGKILL)
             return True, ["it does not end"]
-        found = orphans(tree, self.root)
+        found = find_orphan_processes(tree, self.root)
         if "Traceback" in self.said():
             found.append(f"a traceback: {self.said()[-500:]}")
         self.stops += 1
@@ -139,11 +139,11 @@ class Flows:
         """Make a plain run; what is wrong after it."""
         if (ended := self.start("run", flow).wait(LIMIT)) != 0:
             return [f"the next run ends with exit {ended}: {self.said()[-500:]}"]
-        rest(self.root)  # until its records are written, without which there is no lineage
+        wait_until_repository_idle(self.root)  # until its records are written, without which there is no lineage
         found = [f"{path} differs" for path, md5 in self.outs().items() if self.hashes[flow].get(path) != md5]
         found += [f"{path} is not there" for path in self.hashes[flow].keys() - self.outs().keys()]
-        found += unfinished(self.root)
-        status, broken = in_child(lambda: breaks(self.root, FLOWS[flow]))
+        found += find_unfinished_records(self.root)
+        status, broken = run_in_child_process(lambda: find_lineage_breaks(self.root, FLOWS[flow]))
         found += broken if status == 0 else [f"lineage: {broken}"]
         if self.start("run", flow).wait(LIMIT) or "nothing has changed" not in self.said():
             found.append(f"a run after that has something to do: {self.said()[-300:]}")

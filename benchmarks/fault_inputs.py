@@ -15,7 +15,7 @@ from flows.params.files import SEED, ParameterError
 
 ROOT = Path(__file__).parents[1]
 SCHEMA = json.loads((ROOT / "params.schema.json").read_text())
-SECTIONS = checking.sections(ROOT)
+SECTIONS = checking.load_config_classes(ROOT)
 LOADED = YAML(typ="safe").load(ROOT / "params.yaml")
 PARAMS = {name: section for name, section in LOADED.items() if not name.startswith(checking.SHARED)}
 SLOW = 30.0  # seconds
@@ -29,25 +29,25 @@ OTHERS: dict[str, list[Any]] = {  # type -> values that are not of that type
 }
 
 
-def bad_values() -> Iterator[tuple[str, Any]]:
+def iterate_invalid_values() -> Iterator[tuple[str, Any]]:
     """A dotted key and a value that it cannot have."""
     for section, values in PARAMS.items():
         if section == SEED:  # no section
             yield from ((SEED, value) for value in (*OTHERS["integer"], -1, 2**32))
             continue
-        yield from _of(resolved(SCHEMA["properties"][section]), values, section)
+        yield from _iterate_schema_violations(resolve_schema_reference(SCHEMA["properties"][section]), values, section)
 
 
-def refused(scratch: Path, key: str, value: Any) -> list[str]:
+def find_refusal_faults(scratch: Path, key: str, value: Any) -> list[str]:
     """What is wrong with the response to this value, given by --set and in params.yaml itself."""
     shutil.copy(ROOT / "params.yaml", scratch)
     before = (scratch / "params.yaml").read_bytes()
     found = []
     try:
-        editing.edit(scratch, SECTIONS, [editing.setting(f"{key}={json.dumps(value)}")])
+        editing.edit_params(scratch, SECTIONS, [editing.parse_setting(f"{key}={json.dumps(value)}")])
         found.append("taken")
     except ParameterError as error:
-        found += _odd(str(error), key)
+        found += _find_message_faults(str(error), key)
     except Exception as error:
         found.append(f"{type(error).__name__}: {error}"[:200])
     if (scratch / "params.yaml").read_bytes() != before:
@@ -55,7 +55,7 @@ def refused(scratch: Path, key: str, value: Any) -> list[str]:
     return found
 
 
-def hostile_texts() -> list[str]:
+def build_hostile_yaml_texts() -> list[str]:
     """YAML that would take a parser's stack, memory or time, at several sizes."""
     texts = []
     for size in (60, 1000, 50_000, 500_000):
@@ -79,16 +79,16 @@ def hostile_texts() -> list[str]:
     return [*texts, "a: &a [*a]", "a: &a {<<: *a}", "a: &a {b: &b [*a, *b]}"]
 
 
-def unread(scratch: Path, text: str) -> list[str]:
+def find_slow_yaml_responses(scratch: Path, text: str) -> list[str]:
     """What is wrong with the response to this text in params.yaml, in a preset, and as a value."""
     (scratch / "presets").mkdir(exist_ok=True)
     for name in ("params.yaml", "presets/a.yaml"):
         (scratch / name).write_text(text)
     found = []
     acts: list[Callable[[], object]] = [
-        lambda: editing.check(scratch, SECTIONS),
-        lambda: editing.preset(scratch, SECTIONS, "a"),
-        lambda: editing.setting(f"dpo.beta={text}"),
+        lambda: editing.check_params(scratch, SECTIONS),
+        lambda: editing.load_preset_edits(scratch, SECTIONS, "a"),
+        lambda: editing.parse_setting(f"dpo.beta={text}"),
     ]
     for act in acts:
         began = time.monotonic()
@@ -99,19 +99,19 @@ def unread(scratch: Path, text: str) -> list[str]:
     return found
 
 
-def _odd(line: str, key: str) -> list[str]:
+def _find_message_faults(line: str, key: str) -> list[str]:
     odd = [] if "\n" not in line and len(line) < 600 else ["not one short line"]
     said = any(words in line for words in ("expected", "unknown parameter", "300 digits", "no such entry"))
     return odd + ([] if key.split(".")[0] in line and said else [f"says no more than: {line}"])
 
 
-def _of(part: dict[str, Any], value: Any, key: str) -> Iterator[tuple[str, Any]]:
-    choices = [resolved(choice) for choice in part.get("anyOf", [part])]
+def _iterate_schema_violations(part: dict[str, Any], value: Any, key: str) -> Iterator[tuple[str, Any]]:
+    choices = [resolve_schema_reference(choice) for choice in part.get("anyOf", [part])]
     types = {choice.get("type", "object") for choice in choices if "enum" not in choice}
     wanted = {kind for choice in choices for kind in OTHERS if choice.get("type") == kind}
     for kind in sorted(wanted):
         for other in OTHERS[kind]:
-            if not _fits(other, types):
+            if not _has_json_type(other, types):
                 yield key, other
     for choice in choices:
         if "enum" in choice:
@@ -127,14 +127,16 @@ def _of(part: dict[str, Any], value: Any, key: str) -> Iterator[tuple[str, Any]]
         yield key, {**value, "unknown": 1}
         for name, below in part["properties"].items():
             yield key, {other: content for other, content in value.items() if other != name}
-            yield from _of(resolved(below), value[name], f"{key}.{name}")
+            yield from _iterate_schema_violations(resolve_schema_reference(below), value[name], f"{key}.{name}")
     elif isinstance(value, dict) and value:
         name = next(iter(value))
         yield key, {**value, "../escaped": value[name]}
-        yield from _of(resolved(part.get("additionalProperties") or {}), value[name], f"{key}.{name}")
+        yield from _iterate_schema_violations(
+            resolve_schema_reference(part.get("additionalProperties") or {}), value[name], f"{key}.{name}"
+        )
 
 
-def _fits(value: Any, types: set[str]) -> bool:
+def _has_json_type(value: Any, types: set[str]) -> bool:
     """Whether a value has one of these JSON types."""
     kinds = {
         "null": value is None,
@@ -148,7 +150,7 @@ def _fits(value: Any, types: set[str]) -> bool:
     return any(kinds[kind] for kind in types)
 
 
-def resolved(part: dict[str, Any]) -> dict[str, Any]:
+def resolve_schema_reference(part: dict[str, Any]) -> dict[str, Any]:
     """A part of the schema with its reference replaced by what it refers to."""
     while "$ref" in part:
         part = SCHEMA["$defs"][part["$ref"].rpartition("/")[2]]

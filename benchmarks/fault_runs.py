@@ -42,7 +42,7 @@ Path(f"data/metrics/{name}.json").write_text(json.dumps({"length": len(text)}))
 """
 
 
-def make(root: Path) -> None:
+def create_toy_pipeline(root: Path) -> None:
     """The pipeline in a git and DVC repository, in which nothing has run."""
     root.mkdir(parents=True)
     subprocess.run(["git", "init", "--quiet", root], check=True)
@@ -59,16 +59,16 @@ def make(root: Path) -> None:
         for name, needs in GRAPH.items()
     }
     (root / "dvc.yaml").write_text(json.dumps({"stages": stages}))
-    choose(root)
+    write_stage_values(root)
 
 
-def choose(root: Path, seconds: float = 0.0, **values: int) -> None:
+def write_stage_values(root: Path, seconds: float = 0.0, **values: int) -> None:
     """Set the stages' values; 1 for a stage without one."""
     sections = {name: {"value": values.get(name, 1), "seconds": seconds} for name in GRAPH}
     (root / "params.yaml").write_text(json.dumps(sections))
 
 
-def expected(root: Path) -> dict[str, str]:
+def compute_expected_texts(root: Path) -> dict[str, str]:
     """The text that each stage must have written."""
     sections = json.loads((root / "params.yaml").read_text())
     texts: dict[str, str] = {}
@@ -77,17 +77,17 @@ def expected(root: Path) -> dict[str, str]:
     return texts
 
 
-def whole_run(root: Path) -> dict[str, str]:
+def run_pipeline_in_process(root: Path) -> dict[str, str]:
     """Plan and bring all stages up to date with MLflow, as `posttrain run` does, but without Prefect; each stage's
     state and reason.
     """
     from flows.engine.coordinator import Coordinator
     from flows.engine.execute import Execution
     from flows.engine.mlflow_flow_recorder import FlowRecorder
-    from flows.engine.plan import plan
+    from flows.engine.plan import plan_stages
 
     with Coordinator(root) as coordinator:
-        planned = plan(root, ["d"])
+        planned = plan_stages(root, ["d"])
         coordinator.recorder = recorder = FlowRecorder(root, "language")
         execution = Execution(coordinator, planned, 1, lambda event: None)  # one stage after the other
         for stage in planned:
@@ -98,28 +98,28 @@ def whole_run(root: Path) -> dict[str, str]:
     return {result.stage: f"{result.state} {result.reason}" for result in results}
 
 
-def problems(root: Path, lineage: bool) -> list[str]:
+def find_pipeline_faults(root: Path, lineage: bool) -> list[str]:
     """What is wrong after a run that should have mended everything."""
-    from flows.engine.plan import plan
+    from flows.engine.plan import plan_stages
 
     found = []
-    for name, text in expected(root).items():
+    for name, text in compute_expected_texts(root).items():
         folder = root / f"data/{name}"
         made = (folder / "text").read_text() if (folder / "text").is_file() else None
         if made != text or (folder / "more").read_text() != text * 2:
             found.append(f"data/{name} holds {made!r}")
-    found += [f"{stage.name} is still to run: {stage.reason}" for stage in plan(root, ["d"]) if stage.reason]
+    found += [f"{stage.name} is still to run: {stage.reason}" for stage in plan_stages(root, ["d"]) if stage.reason]
 
     for name in GRAPH if lineage else ():
-        found += breaks(root, name)
-    found += unfinished(root)
+        found += find_lineage_breaks(root, name)
+    found += find_unfinished_records(root)
     place = ".dvc/tmp/posttrain/previous"
     if (root / place).exists() and any((root / place).iterdir()):
         found.append(f"{place} is not empty")
     return found
 
 
-def unfinished(root: Path) -> list[str]:
+def find_unfinished_records(root: Path) -> list[str]:
     """What no ended run may leave: running runs in MLflow, and reserved paths in DVC."""
     with closing(sqlite3.connect(root / "mlruns/mlflow.db")) as records:
         left = records.execute("SELECT name FROM runs WHERE status = 'RUNNING'").fetchall()
@@ -130,9 +130,9 @@ def unfinished(root: Path) -> list[str]:
     return found
 
 
-def breaks(root: Path, stage: str) -> list[str]:
+def find_lineage_breaks(root: Path, stage: str) -> list[str]:
     """The places where the lineage of a stage's outs breaks."""
-    from flows.lineage.chain import Link, chain
+    from flows.lineage.chain import Link, trace_lineage
 
     def notes(link: Link) -> Iterator[str]:
         if "breaks" in link.note:
@@ -140,17 +140,17 @@ def breaks(root: Path, stage: str) -> list[str]:
         for earlier in link.inputs:
             yield from notes(earlier)
 
-    return [*notes(chain(root, stage))]
+    return [*notes(trace_lineage(root, stage))]
 
 
-def execute(root: Path, statement: str) -> None:
+def execute_mlflow_sql(root: Path, statement: str) -> None:
     """Change MLflow's database by hand."""
     with closing(sqlite3.connect(root / "mlruns/mlflow.db")) as records:
         records.execute(statement)
         records.commit()
 
 
-def in_child(act: Callable[[], Any]) -> tuple[int, Any]:
+def run_in_child_process(act: Callable[[], Any]) -> tuple[int, Any]:
     """Call the function in a forked child, which has all imports; its exit status (below 0: the signal) and its
     result.
     """
@@ -177,7 +177,7 @@ def in_child(act: Callable[[], Any]) -> tuple[int, Any]:
     return os.waitstatus_to_exitcode(status), json.loads(text) if text else None
 
 
-def hook(root: Path, act: Callable[[int], None]) -> None:
+def call_before_file_changes(root: Path, act: Callable[[int], None]) -> None:
     """Before each change of the file system below `root` that this process makes by Python, call `act` with its number
     1, 2, ..
     """
@@ -204,17 +204,17 @@ class Toy:
     def prepared(cls, folder: Path, situation: str) -> "Toy":
         """`first`: nothing has run; `again`: a value has changed; `restored`: a value was changed and set back."""
         template = folder / "template"
-        make(template)
+        create_toy_pipeline(template)
         os.environ["DVC_SITE_CACHE_DIR"] = str(folder / "site")
         os.environ.setdefault("DVC_NO_ANALYTICS", "1")
         import tasks.common.mlflow_database  # noqa: F401
 
         toy = cls(template)
         for values in {"first": [], "again": [{}], "restored": [{}, {"b": 2}]}[situation]:
-            choose(template, **values)
-            status, states = in_child(lambda: whole_run(template))
+            write_stage_values(template, **values)
+            status, states = run_in_child_process(lambda: run_pipeline_in_process(template))
             assert status == 0, states
-        choose(template, **({"b": 2} if situation == "again" else {}))
+        write_stage_values(template, **({"b": 2} if situation == "again" else {}))
         return toy
 
     @contextmanager
@@ -234,11 +234,11 @@ class Toy:
             seen = []
 
             def counted() -> int:
-                hook(root, seen.append)
-                whole_run(root)
+                call_before_file_changes(root, seen.append)
+                run_pipeline_in_process(root)
                 return len(seen)
 
-            status, count = in_child(counted)
+            status, count = run_in_child_process(counted)
             assert status == 0, count
             return int(count)
 
@@ -253,22 +253,22 @@ class Toy:
                     raise OSError(ERRORS[code], os.strerror(ERRORS[code]), "here")
 
             def stopped() -> dict[str, str]:
-                hook(root, fail)
-                return whole_run(root)
+                call_before_file_changes(root, fail)
+                return run_pipeline_in_process(root)
 
-            status, said = in_child(stopped)
+            status, said = run_in_child_process(stopped)
             found = []
             if code is None and status not in (0, -signal.SIGKILL):
                 found.append(f"before the kill: {said}")
             if code is not None and status and not str(said).startswith(LINES):
                 found.append(f"not one line: {said}")
             time.sleep(0.02)
-            return found + mended(root)
+            return found + rerun_and_find_faults(root)
 
 
-def mended(root: Path, lineage: bool = True) -> list[str]:
+def rerun_and_find_faults(root: Path, lineage: bool = True) -> list[str]:
     """Make a plain run; what is wrong after it."""
-    status, said = in_child(lambda: whole_run(root))
+    status, said = run_in_child_process(lambda: run_pipeline_in_process(root))
     bad = [
         f"{name}: {state}"
         for name, state in (said if isinstance(said, dict) else {}).items()
@@ -276,5 +276,5 @@ def mended(root: Path, lineage: bool = True) -> list[str]:
     ]
     if status or bad:
         return [f"the next run: {'; '.join(bad) or said}"]
-    status, found = in_child(lambda: problems(root, lineage))
+    status, found = run_in_child_process(lambda: find_pipeline_faults(root, lineage))
     return list(found) if status == 0 else [f"looking: {found}"]

@@ -57,7 +57,7 @@ NAMES = tuple(f"model.layers.{n}.self_attn.{part}_proj" for n in range(32) for p
 ATOMS, REPEATS, ENDS = (".", "(?:.|[a-z])"), ("+", "*"), ("!", "")
 
 
-def trials() -> Iterator[tuple[str, str, str]]:
+def iterate_stranger_trials() -> Iterator[tuple[str, str, str]]:
     """The kind of a trial, `reward` or `pattern`, where an act stands or nothing, and the act or the pattern."""
     yield from (("reward", moment, act) for moment in MOMENTS for act in ACTS)
     for atom in ATOMS:
@@ -65,24 +65,26 @@ def trials() -> Iterator[tuple[str, str, str]]:
             yield from (("pattern", "", f"({atom}{inner}){outer}{end}") for outer in REPEATS for end in ENDS)
 
 
-def faults(scratch: Path, kind: str, moment: str, text: str) -> list[str]:
+def find_stranger_faults(scratch: Path, kind: str, moment: str, text: str) -> list[str]:
     """What is wrong with the response to a stranger's text; `scratch` is an empty folder."""
     if kind == "pattern":
-        return _of_a_line(patterns.fault({"target_modules": [text]}, {"target_modules": "{}"}, NAMES))
+        return _find_line_faults(
+            patterns.find_pattern_fault({"target_modules": [text]}, {"target_modules": "{}"}, NAMES)
+        )
     (scratch / "rewards").mkdir(exist_ok=True)
     (scratch / "rewards/mine.py").write_text(FILE + MOMENTS[moment].replace("{act}", text))
     with chdir(scratch):
         function = PythonFunction("rewards/mine.py:f", Path("rewards/mine.py"), 60.0)
         with closing(function):
-            return [fault for sizes in SIZES for fault in _of_a_call(function, sizes)]
+            return [fault for sizes in SIZES for fault in _find_call_faults(function, sizes)]
 
 
-def _of_a_call(function: PythonFunction, sizes: list[int]) -> list[str]:
+def _find_call_faults(function: PythonFunction, sizes: list[int]) -> list[str]:
     """Each response has the reward of this call, or none since its process ended, or a line says what is wrong."""
     try:
         judged = function(["?"] * len(sizes), ["x" * size for size in sizes], {})
     except StageError as error:
-        return _of_a_line(str(error))
+        return _find_line_faults(str(error))
     except Exception as error:
         return [f"{type(error).__name__}: {error}"[:200]]
     right = [
@@ -92,7 +94,7 @@ def _of_a_call(function: PythonFunction, sizes: list[int]) -> list[str]:
     return [] if all(right) else [f"responses of {sizes} letters got {judged.values}"]
 
 
-def _of_a_line(line: str) -> list[str]:
+def _find_line_faults(line: str) -> list[str]:
     return (
         []
         if line.isprintable() and len(line) <= LONGEST and os.linesep not in line

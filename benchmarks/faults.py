@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import fault_commands, fault_edges, fault_flows, fault_inputs, fault_strangers, result_files
-from benchmarks.fault_runs import ERRORS, SITUATIONS, Toy, in_child
+from benchmarks.fault_runs import ERRORS, SITUATIONS, Toy, run_in_child_process
 
 ROOT = Path(__file__).parents[1]
 RESULT = ROOT / "benchmarks/results/faults.json"
@@ -51,31 +51,31 @@ class Outcome:
             print(f"FAILED {self.failures[-1]}", flush=True)
 
 
-def chosen(trials: Sequence[Any], sample: int | None, rng: random.Random) -> list[Any]:
+def sample_trials(trials: Sequence[Any], sample: int | None, rng: random.Random) -> list[Any]:
     """All trials, or a random sample of them, in order."""
     if sample is None or sample >= len(trials):
         return [*trials]
     return [trials[index] for index in sorted(rng.sample(range(len(trials)), sample))]
 
 
-def kills(scratch: Path, sample: int | None, rng: random.Random) -> Iterator[tuple[str, list[str]]]:
+def run_kill_trials(scratch: Path, sample: int | None, rng: random.Random) -> Iterator[tuple[str, list[str]]]:
     """Stopped dead before every change of the file system."""
     for situation in SITUATIONS:
         toy = Toy.prepared(scratch / situation, situation)
-        for n in chosen(range(1, toy.changes() + 1), sample and -(-sample // len(SITUATIONS)), rng):
+        for n in sample_trials(range(1, toy.changes() + 1), sample and -(-sample // len(SITUATIONS)), rng):
             yield f"{situation}, kill at change {n}", toy.trial(n, None)
 
 
-def errors(scratch: Path, sample: int | None, rng: random.Random) -> Iterator[tuple[str, list[str]]]:
+def run_disk_error_trials(scratch: Path, sample: int | None, rng: random.Random) -> Iterator[tuple[str, list[str]]]:
     """The change fails once, as a full, broken or closed disk makes it fail."""
     for situation in SITUATIONS:
         toy = Toy.prepared(scratch / situation, situation)
-        for n in chosen(range(1, toy.changes() + 1), sample and -(-sample // len(SITUATIONS)), rng):
+        for n in sample_trials(range(1, toy.changes() + 1), sample and -(-sample // len(SITUATIONS)), rng):
             code = rng.choice([*ERRORS])
             yield f"{situation}, {code} at change {n}", toy.trial(n, code)
 
 
-def signals(scratch: Path, sample: int | None, rng: random.Random) -> Iterator[tuple[str, list[str]]]:
+def run_signal_trials(scratch: Path, sample: int | None, rng: random.Random) -> Iterator[tuple[str, list[str]]]:
     """At a random moment, to a random process of `posttrain run`."""
     command = fault_commands.Command.prepared(scratch / "command")
     for number in range(sample or MANY_SIGNALS):
@@ -83,7 +83,7 @@ def signals(scratch: Path, sample: int | None, rng: random.Random) -> Iterator[t
         yield f"{kind} at {moment:.3f} to process {which:.3f}, trial {number}", command.signalled(kind, moment, which)
 
 
-def servers(scratch: Path, sample: int | None, rng: random.Random) -> Iterator[tuple[str, list[str]]]:
+def run_server_signal_trials(scratch: Path, sample: int | None, rng: random.Random) -> Iterator[tuple[str, list[str]]]:
     """At a random moment, to Prefect's server or the process that keeps it."""
     command = fault_commands.Command.prepared(scratch / "command")
     for number in range(sample or MANY_SIGNALS):
@@ -92,7 +92,7 @@ def servers(scratch: Path, sample: int | None, rng: random.Random) -> Iterator[t
         yield f"{kind} at {moment:.3f} to process {which:.3f} of the server, trial {number}", faults
 
 
-def flows(scratch: Path, sample: int | None, rng: random.Random) -> Iterator[tuple[str, list[str]]]:
+def run_flow_signal_trials(scratch: Path, sample: int | None, rng: random.Random) -> Iterator[tuple[str, list[str]]]:
     """At a random moment, to a random process of both real flows at preset tiny's size, again and again until they
     end.
     """
@@ -107,7 +107,9 @@ def flows(scratch: Path, sample: int | None, rng: random.Random) -> Iterator[tup
             flow, *others = [*others, flow]
 
 
-def together(scratch: Path, sample: int | None, rng: random.Random) -> Iterator[tuple[str, list[str]]]:
+def run_concurrent_command_trials(
+    scratch: Path, sample: int | None, rng: random.Random
+) -> Iterator[tuple[str, list[str]]]:
     """A run beside another, beside plain `dvc repro`, and beside `dvc gc`."""
     command = fault_commands.Command.prepared(scratch / "command")
     for number in range(sample or MANY_PAIRS):
@@ -115,51 +117,55 @@ def together(scratch: Path, sample: int | None, rng: random.Random) -> Iterator[
         yield f"run and {other}, {later:.3f} later, trial {number}", command.beside(other, later)
 
 
-def inputs(scratch: Path, sample: int | None, rng: random.Random) -> Iterator[tuple[str, list[str]]]:
+def run_invalid_input_trials(scratch: Path, sample: int | None, rng: random.Random) -> Iterator[tuple[str, list[str]]]:
     """Each parameter with values that it cannot have: one line, nothing written."""
     scratch.mkdir()
-    for key, value in chosen(list(fault_inputs.bad_values()), sample, rng):
-        yield f"{key} = {value!r}"[:200], fault_inputs.refused(scratch, key, value)
+    for key, value in sample_trials(list(fault_inputs.iterate_invalid_values()), sample, rng):
+        yield f"{key} = {value!r}"[:200], fault_inputs.find_refusal_faults(scratch, key, value)
 
 
-def strangers(scratch: Path, sample: int | None, rng: random.Random) -> Iterator[tuple[str, list[str]]]:
+def run_stranger_trials(scratch: Path, sample: int | None, rng: random.Random) -> Iterator[tuple[str, list[str]]]:
     """Rewards that fork, lie, end or are loud, and expressions that match for ever: each call has its own replies, or
     one line says why not.
     """
-    for number, (kind, moment, text) in enumerate(chosen(list(fault_strangers.trials()), sample, rng)):
+    for number, (kind, moment, text) in enumerate(
+        sample_trials(list(fault_strangers.iterate_stranger_trials()), sample, rng)
+    ):
         (folder := scratch / str(number)).mkdir(parents=True)
-        yield f"{kind} {moment} {text!r}"[:200], fault_strangers.faults(folder, kind, moment, text)
+        yield f"{kind} {moment} {text!r}"[:200], fault_strangers.find_stranger_faults(folder, kind, moment, text)
 
 
-def edges(scratch: Path, sample: int | None, rng: random.Random) -> Iterator[tuple[str, list[str]]]:
+def run_edge_value_trials(scratch: Path, sample: int | None, rng: random.Random) -> Iterator[tuple[str, list[str]]]:
     """Each parameter with values at its edges: refused in one line, or read by DVC as the same."""
-    for key, text in chosen([trial for name in fault_edges.SECTIONS for trial in fault_edges.edges(name)], sample, rng):
-        yield f"{key} = {text}"[:200], fault_edges.read_back(key, text)[1]
+    for key, text in sample_trials(
+        [trial for name in fault_edges.SECTIONS for trial in fault_edges.iterate_edge_values(name)], sample, rng
+    ):
+        yield f"{key} = {text}"[:200], fault_edges.try_edge_value(key, text)[1]
 
 
-def yaml(scratch: Path, sample: int | None, rng: random.Random) -> Iterator[tuple[str, list[str]]]:
+def run_hostile_yaml_trials(scratch: Path, sample: int | None, rng: random.Random) -> Iterator[tuple[str, list[str]]]:
     """Deep, aliased and merged YAML in params.yaml, in a preset and after --set: one line, within seconds."""
     scratch.mkdir()
-    for text in chosen(fault_inputs.hostile_texts(), sample, rng):
-        status, faults = in_child(partial(fault_inputs.unread, scratch, text))
+    for text in sample_trials(fault_inputs.build_hostile_yaml_texts(), sample, rng):
+        status, faults = run_in_child_process(partial(fault_inputs.find_slow_yaml_responses, scratch, text))
         yield f"{len(text)} letters: {text[:60]!r}", [f"ended by signal {-status}"] if status < 0 else faults
 
 
 CAMPAIGNS: Mapping[str, Callable[[Path, int | None, random.Random], Iterator[tuple[str, list[str]]]]] = {
-    "kills": kills,
-    "errors": errors,
-    "signals": signals,
-    "servers": servers,
-    "flows": flows,
-    "together": together,
-    "inputs": inputs,
-    "strangers": strangers,
-    "edges": edges,
-    "yaml": yaml,
+    "kills": run_kill_trials,
+    "errors": run_disk_error_trials,
+    "signals": run_signal_trials,
+    "servers": run_server_signal_trials,
+    "flows": run_flow_signal_trials,
+    "together": run_concurrent_command_trials,
+    "inputs": run_invalid_input_trials,
+    "strangers": run_stranger_trials,
+    "edges": run_edge_value_trials,
+    "yaml": run_hostile_yaml_trials,
 }
 
 
-def run(names: Sequence[str], sample: int | None, seed: int) -> dict[str, Outcome]:
+def run_campaigns(names: Sequence[str], sample: int | None, seed: int) -> dict[str, Outcome]:
     """Make the campaigns' trials; failures are printed at once."""
     outcomes = {}
     for name in names:
@@ -219,20 +225,20 @@ def main() -> None:
     given = parser.parse_args()
     failed = False
     for name in given.campaigns or [*CAMPAIGNS]:
-        outcome = run([name], given.sample, given.seed)[name]
+        outcome = run_campaigns([name], given.sample, given.seed)[name]
         failed |= bool(outcome.failures)
         if given.keep:
-            keep(name, {**vars(outcome), "sample": given.sample, "seed": given.seed})
+            save_campaign_outcome(name, {**vars(outcome), "sample": given.sample, "seed": given.seed})
     sys.exit(failed)
 
 
-def keep(name: str, outcome: Mapping[str, Any]) -> None:
+def save_campaign_outcome(name: str, outcome: Mapping[str, Any]) -> None:
     """Add a campaign's outcome to the result file."""
-    before = result_files.load(RESULT, {"campaigns": {}, "conditions": ""})
+    before = result_files.load_result(RESULT, {"campaigns": {}, "conditions": ""})
     known = {**before["campaigns"], name: outcome}
     campaigns = {name: known[name] for name in CAMPAIGNS if name in known}
     result = {"conditions": before["conditions"], "campaigns": campaigns, "untried": UNTRIED}
-    result_files.write(RESULT, result, adds=True)
+    result_files.write_result(RESULT, result, adds=True)
 
 
 if __name__ == "__main__":

@@ -37,7 +37,7 @@ class Stage:
     outs: list[str]
 
 
-def prepare(clone: Path) -> list[Stage]:
+def prepare_tiny_clone(clone: Path) -> list[Stage]:
     """Run the flows at preset tiny in a clone of this commit, where they have not run there; their stages in order."""
     if not clone.exists():
         subprocess.run(["git", "clone", "--quiet", "--local", ROOT, clone], check=True)
@@ -49,14 +49,17 @@ def prepare(clone: Path) -> list[Stage]:
     subprocess.run(["git", "checkout", "--quiet", "--", "tasks"], cwd=clone, check=True)  # after a run that was stopped
     shutil.rmtree(clone / ".earlier", ignore_errors=True)
     sys.dont_write_bytecode = True  # an edited file would leave its own
-    ordered = in_order(clone)
+    ordered = list_stages_in_order(clone)
     for stage in ordered:
-        if not all((clone / out).exists() for out in stage.outs) and (end := executed(stage, clone, 600)[0]) in ENDS:
+        if (
+            not all((clone / out).exists() for out in stage.outs)
+            and (end := run_stage_with_line_trace(stage, clone, 600)[0]) in ENDS
+        ):
             raise RuntimeError(f"{stage.name}: {end}")
     return ordered
 
 
-def in_order(clone: Path) -> list[Stage]:
+def list_stages_in_order(clone: Path) -> list[Stage]:
     """The stages that the flows need, each after those whose outs it reads; without `code`, whose files would forbid
     edits.
     """
@@ -69,7 +72,9 @@ def in_order(clone: Path) -> list[Stage]:
             return
         deps = [Path(dep.fs_path) for dep in stage.deps]
         for other in pipeline:
-            if other is not stage and any(_overlap(Path(out.fs_path), dep) for out in other.outs for dep in deps):
+            if other is not stage and any(
+                _do_paths_overlap(Path(out.fs_path), dep) for out in other.outs for dep in deps
+            ):
                 add(other)
         outs = [Path(out.fs_path).relative_to(clone).as_posix() for out in stage.outs]
         ordered[stage.name] = Stage(stage.name, shlex.split(stage.cmd)[2:], outs)
@@ -80,11 +85,11 @@ def in_order(clone: Path) -> list[Stage]:
     return [*ordered.values()]
 
 
-def _overlap(path: Path, other: Path) -> bool:
+def _do_paths_overlap(path: Path, other: Path) -> bool:
     return path.is_relative_to(other) or other.is_relative_to(path)
 
 
-def execute(stage: Stage, clone: Path, seconds: float) -> str:
+def run_stage_and_hash_outs(stage: Stage, clone: Path, seconds: float) -> str:
     """Run the stage; the hash of its outs, or one of ENDS. The outs that the clone had before stay, since other stages
     read them.
     """
@@ -92,15 +97,15 @@ def execute(stage: Stage, clone: Path, seconds: float) -> str:
     for number, out in enumerate(stage.outs):
         earlier.mkdir(exist_ok=True)
         (clone / out).rename(earlier / str(number))
-    result = _run(stage, clone, seconds)
+    result = _run_stage_in_fork(stage, clone, seconds)
     for number, out in enumerate(stage.outs):
-        _remove(clone / out)
+        _remove_path(clone / out)
         (clone / out).parent.mkdir(parents=True, exist_ok=True)
         (earlier / str(number)).rename(clone / out)
     return result
 
 
-def executed(stage: Stage, clone: Path, seconds: float) -> tuple[str, dict[str, set[int]]]:
+def run_stage_with_line_trace(stage: Stage, clone: Path, seconds: float) -> tuple[str, dict[str, set[int]]]:
     """Run the stage; the hash of its outs, or one of ENDS, and path -> the lines that it executes.
 
     The outs stay, and the packages that the stage imports stay imported, so that the next run need not do it.
@@ -108,8 +113,8 @@ def executed(stage: Stage, clone: Path, seconds: float) -> tuple[str, dict[str, 
     seen = clone / ".seen"
     seen.write_text("[[], []]")
     for out in stage.outs:
-        _remove(clone / out)
-    digest = _run(stage, clone, seconds, seen)
+        _remove_path(clone / out)
+    digest = _run_stage_in_fork(stage, clone, seconds, seen)
     lines, modules = json.loads(seen.read_text())
     for name in modules:
         if name not in sys.modules:
@@ -123,19 +128,19 @@ def executed(stage: Stage, clone: Path, seconds: float) -> tuple[str, dict[str, 
     return digest, by_path
 
 
-def _run(stage: Stage, clone: Path, seconds: float, seen: Path | None = None) -> str:
+def _run_stage_in_fork(stage: Stage, clone: Path, seconds: float, seen: Path | None = None) -> str:
     """Run the stage in a fork of this process; the hash of its outs, or one of ENDS."""
     shutil.rmtree(clone / "mlruns", ignore_errors=True)  # with the checkpoints of a run that was ended
     for out in stage.outs:
         (clone / out).parent.mkdir(parents=True, exist_ok=True)
     child = os.fork()
     if not child:
-        _become(stage, clone, seen)
-    status = _wait(child, seconds)
-    return "took too long" if status is None else "failed" if status else _digest(clone, stage.outs)
+        _run_stage_and_exit(stage, clone, seen)
+    status = _wait_and_kill_process(child, seconds)
+    return "took too long" if status is None else "failed" if status else _hash_outs(clone, stage.outs)
 
 
-def _wait(child: int, seconds: float) -> int | None:
+def _wait_and_kill_process(child: int, seconds: float) -> int | None:
     """The exit status of a process, which is ended with all that it started; None where it takes longer."""
     end = time.monotonic() + seconds
     ended = 0, 0
@@ -149,14 +154,14 @@ def _wait(child: int, seconds: float) -> int | None:
     return ended[1] if ended[0] else None
 
 
-def _remove(path: Path) -> None:
+def _remove_path(path: Path) -> None:
     if path.is_dir():
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
 
 
-def _become(stage: Stage, clone: Path, seen: Path | None) -> None:
+def _run_stage_and_exit(stage: Stage, clone: Path, seen: Path | None) -> None:
     """Be the stage's process, with the clone's modules in the place of this checkout's."""
     status = 1
     with suppress(BaseException):
@@ -172,7 +177,7 @@ def _become(stage: Stage, clone: Path, seen: Path | None) -> None:
         sys.argv = stage.command[:]
         executed: set[tuple[str, int]] = set()
         if seen:
-            _trace(f"{clone}/tasks/", executed)
+            _record_executed_lines(f"{clone}/tasks/", executed)
         try:
             runpy.run_module(stage.command[0], run_name="__main__", alter_sys=True)
             status = 0
@@ -186,7 +191,7 @@ def _become(stage: Stage, clone: Path, seen: Path | None) -> None:
     os._exit(status)
 
 
-def _trace(folder: str, executed: set[tuple[str, int]]) -> None:
+def _record_executed_lines(folder: str, executed: set[tuple[str, int]]) -> None:
     """Note each line that this thread executes of files in the folder."""
 
     def enter(frame: Any, _event: str, _argument: Any) -> Any:
@@ -200,7 +205,7 @@ def _trace(folder: str, executed: set[tuple[str, int]]) -> None:
     sys.settrace(enter)
 
 
-def _digest(clone: Path, outs: list[str]) -> str:
+def _hash_outs(clone: Path, outs: list[str]) -> str:
     total = hashlib.sha256()
     for out in outs:
         path = clone / out

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import result_files
-from benchmarks.engine import machine
+from benchmarks.engine import describe_machine
 
 ROOT = Path(__file__).parents[1]
 RESULT = ROOT / "benchmarks/results/history.json"
@@ -63,48 +63,53 @@ COPIED = {  # table -> the columns that hold ids, hashes or times
 TIMES = ("start_time", "end_time", "timestamp")
 
 
-def environ(root: Path) -> dict[str, str]:
+def build_command_environment(root: Path) -> dict[str, str]:
     """The environment of a command in the repository."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PREFECT", "MLFLOW"))}
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     return {**kept, "PYTHONPATH": str(root), "PATH": path, "DVC_NO_ANALYTICS": "1"}
 
 
-def call(root: Path, *words: str) -> float:
+def measure_python_seconds(root: Path, *words: str) -> float:
     """Run Python with these words; the seconds that it took."""
     began = time.perf_counter()
     done = subprocess.run(
-        [sys.executable, *words], cwd=root, env=environ(root), capture_output=True, text=True, check=False
+        [sys.executable, *words],
+        cwd=root,
+        env=build_command_environment(root),
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if done.returncode:
         raise SystemExit(f"{' '.join(words)}: exit code {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
     return time.perf_counter() - began
 
 
-def prepared(root: Path) -> Path:
+def create_clone_with_run(root: Path) -> Path:
     """A clone of this repository that has run the language flow once, at toy size."""
     subprocess.run(["git", "clone", "--quiet", "--local", str(ROOT), str(root)], check=True)
-    call(root, "-m", "flows.cli", "preset", "tiny")
+    measure_python_seconds(root, "-m", "flows.cli", "preset", "tiny")
     who = ["-c", "user.name=benchmark", "-c", "user.email=benchmark@example.org"]
     subprocess.run(["git", *who, "commit", "--quiet", "--all", "--message", "tiny"], cwd=root, check=True)
-    call(root, "-m", "flows.cli", "run", "language")
+    measure_python_seconds(root, "-m", "flows.cli", "run", "language")
     return root
 
 
-def renewed(text: Any, number: int) -> Any:
+def replace_hashes(text: Any, number: int) -> Any:
     """The text with another hash or id for each one in it, the same for the same."""
     if not isinstance(text, str):
         return text
     return HASH.sub(lambda found: hashlib.sha512(f"{number} {found[0]}".encode()).hexdigest()[: len(found[0])], text)
 
 
-def multiply(root: Path, pipelines: int, with_files: int) -> int:
+def multiply_pipeline_runs(root: Path, pipelines: int, with_files: int) -> int:
     """Add earlier pipeline runs to the only one until there are so many; the number of runs of any kind."""
     with closing(sqlite3.connect(root / DATABASE)) as records:
         for pragma in ("synchronous = OFF", "journal_mode = OFF", "cache_size = -1000000"):
             records.execute(f"PRAGMA {pragma}")
-        records.create_function("renewed", 2, renewed, deterministic=True)
-        statements = [copying(records, table) for table in COPIED]
+        records.create_function("renewed", 2, replace_hashes, deterministic=True)
+        statements = [build_copy_statement(records, table) for table in COPIED]
         originals = {table: f"CREATE TEMP TABLE first_{table} AS SELECT * FROM {table}" for table in COPIED}
         for statement in originals.values():
             records.execute(statement)
@@ -123,13 +128,13 @@ def multiply(root: Path, pipelines: int, with_files: int) -> int:
         for run_id in runs:
             record = root / ARTIFACTS / run_id / "artifacts/record.json"
             if record.is_file():
-                copy = root / ARTIFACTS / renewed(run_id, number) / "artifacts/record.json"
+                copy = root / ARTIFACTS / replace_hashes(run_id, number) / "artifacts/record.json"
                 copy.parent.mkdir(parents=True)
-                copy.write_text(renewed(record.read_text(), number))
+                copy.write_text(replace_hashes(record.read_text(), number))
     return int(count)
 
 
-def copying(records: sqlite3.Connection, table: str) -> str:
+def build_copy_statement(records: sqlite3.Connection, table: str) -> str:
     """The statement that copies a table's first rows with new ids, hashes and times."""
     names = [name for _, name, *_ in records.execute(f"PRAGMA table_info({table})")]
 
@@ -143,19 +148,19 @@ def copying(records: sqlite3.Connection, table: str) -> str:
     return f"INSERT INTO {table} SELECT {', '.join(map(of, names))} FROM first_{table}"
 
 
-def measured(roots: Mapping[str, Path], rounds: int) -> dict[str, dict[str, list[float]]]:
+def measure_commands(roots: Mapping[str, Path], rounds: int) -> dict[str, dict[str, list[float]]]:
     """Seconds of each command in each repository, turn about, after one warm-up each."""
     found: dict[str, dict[str, list[float]]] = {name: {size: [] for size in roots} for name in COMMANDS}
     for counted in [False] + [True] * rounds:
         for name, words in COMMANDS.items():
             for size, root in roots.items():
-                seconds = call(root, *words)
+                seconds = measure_python_seconds(root, *words)
                 if counted:
                     found[name][size].append(round(seconds, 3))
     return found
 
 
-def contents(root: Path) -> dict[str, int]:
+def count_rows_and_bytes(root: Path) -> dict[str, int]:
     """What the database holds: rows by table, and bytes."""
     with closing(sqlite3.connect(root / DATABASE)) as records:
         rows = {table: int(records.execute(f"SELECT count(*) FROM {table}").fetchone()[0]) for table in COPIED}
@@ -179,17 +184,17 @@ def render(result: Mapping[str, Any]) -> str:
         f"|---|{'---|' * len(sizes)}",
     ]
     for name, times in result["seconds"].items():
-        lines.append(f"| {name} | {' | '.join(map(span, times.values()))} |")
+        lines.append(f"| {name} | {' | '.join(map(format_median_seconds, times.values()))} |")
     return "\n".join(lines) + "\n"
 
 
-def span(times: list[float]) -> str:
+def format_median_seconds(times: list[float]) -> str:
     """The median, and the lowest and highest."""
     middle = f"{statistics.median(times):.2f}"
     return middle if len(times) == 1 else f"{middle} ({min(times):.2f} to {max(times):.2f})"
 
 
-def misses(result: Mapping[str, Any]) -> Iterator[str]:
+def find_slow_commands(result: Mapping[str, Any]) -> Iterator[str]:
     """The commands of ours that take longer than the target."""
     for name, times in result["seconds"].items():
         slowest = max(map(statistics.median, times.values()))
@@ -214,20 +219,20 @@ def main() -> None:
         if given.prepared:
             shutil.copytree(given.prepared, one, symlinks=True)
         else:
-            prepared(one)
+            create_clone_with_run(one)
         shutil.copytree(one, many, symlinks=True)
-        call(many, "-m", "flows.cli", "runs")
-        print(f"{multiply(many, given.pipelines, WITH_FILES):,} runs", flush=True)
+        measure_python_seconds(many, "-m", "flows.cli", "runs")
+        print(f"{multiply_pipeline_runs(many, given.pipelines, WITH_FILES):,} runs", flush=True)
         result: dict[str, Any] = {
-            "machine": machine("dvc", "prefect", "mlflow"),
+            "machine": describe_machine("dvc", "prefect", "mlflow"),
             "load": load,
             "pipelines": given.pipelines,
             "rounds": given.rounds,
-            "database": contents(many),
-            "seconds": measured(roots, given.rounds),
+            "database": count_rows_and_bytes(many),
+            "seconds": measure_commands(roots, given.rounds),
         }
-    result_files.write(given.out, result)
-    print(render(result), *misses(result), sep="\n")
+    result_files.write_result(given.out, result)
+    print(render(result), *find_slow_commands(result), sep="\n")
 
 
 if __name__ == "__main__":

@@ -15,13 +15,13 @@ def claims(result: Mapping[str, Any], lecture: str) -> str:
     """A row for each claim of a lecture."""
     rows = [["Claim", "Verdict", "Differences", "Beside them", "Run"]]
     for claim in result[lecture]:
-        shown = "; ".join(f"{name} {_shown(*difference)}" for name, *difference in claim["differences"])
-        verdict = verdict_of([interval for _, *interval in claim["differences"]])
+        shown = "; ".join(f"{name} {_format_difference(*difference)}" for name, *difference in claim["differences"])
+        verdict = format_claim_verdict([interval for _, *interval in claim["differences"]])
         rows.append([claim["claim"], verdict, shown, claim["beside"], claim["run"]])
-    return tables.rows(rows)
+    return tables.render_markdown_table(rows)
 
 
-def verdict_of(differences: Sequence[Sequence[float]]) -> str:
+def format_claim_verdict(differences: Sequence[Sequence[float]]) -> str:
     """What intervals (mean, low, high) say of a claim that each of them lies above 0."""
     count = len(differences)
     above = sum(low > 0 for _, low, _ in differences)
@@ -38,5 +38,5 @@ def verdict_of(differences: Sequence[Sequence[float]]) -> str:
     return "does not" if below == count == 1 else f"{', '.join(parts)} of {count}"
 
 
-def _shown(mean: float, low: float, high: float) -> str:
+def _format_difference(mean: float, low: float, high: float) -> str:
     return f"{mean:+.4g} ({low:.4g} to {high:.4g})"

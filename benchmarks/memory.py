@@ -16,10 +16,10 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from benchmarks import result_files
-from benchmarks.engine import machine
-from benchmarks.rl import QUIET, Gate, check_agreement, told
-from benchmarks.rl_cases import ALGORITHMS, OURS, QUICK, THEIRS, THREADS, Case, Size, llama
-from benchmarks.rl_report import parameters, span
+from benchmarks.engine import describe_machine
+from benchmarks.rl import QUIET, Gate, check_agreement, receive_message
+from benchmarks.rl_cases import ALGORITHMS, OURS, QUICK, THEIRS, THREADS, Case, Size, build_llama_shape
+from benchmarks.rl_report import count_million_parameters, format_median_and_range
 
 RESULT = Path(__file__).parent / "results/memory.json"
 WHOLE = "posttrain, all logits at once"
@@ -28,7 +28,14 @@ ROUNDS, PROMPT = 3, 64
 STEPS = 2  # the second begins with the optimizer's state in memory, and is the one that is timed
 VOCABULARY = 151_936  # Qwen's
 SIZE = Size(
-    "llama", llama(128, 4, 4, 344, VOCABULARY), prompts=2, samples=8, pairs=8, response=32, stop=1 / 36, micro_batch=16
+    "llama",
+    build_llama_shape(128, 4, 4, 344, VOCABULARY),
+    prompts=2,
+    samples=8,
+    pairs=8,
+    response=32,
+    stop=1 / 36,
+    micro_batch=16,
 )
 Run = tuple[float, float, float]  # MB at the peak, MB before the first step, the processor's seconds of a step
 Found = dict[str, list[Run]]  # by side
@@ -42,7 +49,7 @@ class Meter(Gate):
         return time.process_time()
 
 
-def serve(side: str, case: Case, pipe: Connection) -> None:
+def run_memory_side(side: str, case: Case, pipe: Connection) -> None:
     """One run, in a process of its own."""
     os.environ |= QUIET
     import torch
@@ -56,18 +63,18 @@ def serve(side: str, case: Case, pipe: Connection) -> None:
     rl_sides.SIDES[THEIRS if side == THEIRS else OURS](case, Meter(pipe, case.device))
 
 
-def run(side: str, case: Case) -> Run:
+def measure_side_memory(side: str, case: Case) -> Run:
     """One process: its memory, and the time of its last step."""
     spawn = multiprocessing.get_context("spawn")
     pipe, far = spawn.Pipe()
-    child = spawn.Process(target=serve, args=(side, case, far), daemon=True)
+    child = spawn.Process(target=run_memory_side, args=(side, case, far), daemon=True)
     child.start()
     far.close()
     try:
-        loaded, seconds, peak = told(pipe, side), 0.0, 0.0
+        loaded, seconds, peak = receive_message(pipe, side), 0.0, 0.0
         for _ in range(case.steps):
             pipe.send("go")
-            seconds, _, _, peak = told(pipe, side)
+            seconds, _, _, peak = receive_message(pipe, side)
     finally:
         pipe.close()
         child.join(30)
@@ -75,16 +82,16 @@ def run(side: str, case: Case) -> Run:
     return peak, loaded, seconds
 
 
-def table(title: str, found: dict[str, Found], value: int, digits: int) -> list[str]:
+def render_sides_table(title: str, found: dict[str, Found], value: int, digits: int) -> list[str]:
     """One number of every case and side as lines; `value` is its place in what `run` returns."""
     lines = [f"## {title}", "", f"| | {' | '.join(SIDES)} |", f"|---|{'---|' * len(SIDES)}"]
     for name, sides in found.items():
-        cells = (span([row[value] for row in sides[side]], digits) for side in SIDES)
+        cells = (format_median_and_range([row[value] for row in sides[side]], digits) for side in SIDES)
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return [*lines, ""]
 
 
-def comparison(found: dict[str, Found]) -> list[str]:
+def format_median_comparison(found: dict[str, Found]) -> list[str]:
     """What the medians say, whichever way they fall."""
 
     def median(name: str, side: str, value: int) -> float:
@@ -100,7 +107,7 @@ def comparison(found: dict[str, Found]) -> list[str]:
     return ["## Ours against the others, by the medians", "", *lines]
 
 
-def introduction(size: Size, prompt: int, rounds: int, load: float, seconds: float) -> list[str]:
+def render_memory_introduction(size: Size, prompt: int, rounds: int, load: float, seconds: float) -> list[str]:
     """What was measured, on which machine, and how."""
     processes = "one of each" if rounds == 1 else f"medians of {rounds} processes (range in brackets)"
     logits = size.pairs * 2 * size.response * size.shape["vocab_size"] * 4 / 1e6
@@ -108,10 +115,11 @@ def introduction(size: Size, prompt: int, rounds: int, load: float, seconds: flo
         f"# Memory with a vocabulary of {size.shape['vocab_size']:,}, against TRL",
         "",
         f"Made by `python -m benchmarks.memory` in {seconds / 60:.0f} minutes on "
-        f"{machine('torch', 'transformers', 'trl')}; cpu, {THREADS} "
+        f"{describe_machine('torch', 'transformers', 'trl')}; cpu, {THREADS} "
         f"threads. Load of the machine when it began: {load:.1f}.",
         "",
-        f"A llama of {parameters(size):.1f} million random weights in fp32, {size.shape['num_hidden_layers']} "
+        f"A llama of {count_million_parameters(size):.1f} million random weights in fp32, "
+        f"{size.shape['num_hidden_layers']} "
         "layers, embeddings tied, AdamW. "
         f"A DPO step: {size.pairs} pairs, log-probabilities of the reference known beforehand. A GRPO step: "
         f"{size.prompts} prompts, "
@@ -148,18 +156,18 @@ def main() -> None:
         found[f"{algorithm.upper()}"] = sides = {side: [] for side in SIDES}
         for number in range(rounds):
             for side in SIDES[:: 1 if number % 2 == 0 else -1]:
-                sides[side].append(run(side, case))
+                sides[side].append(measure_side_memory(side, case))
                 peak, loaded, seconds = sides[side][-1]
                 print(f"{algorithm}, {side}: {peak:.0f} MB, {loaded:.0f} before, {seconds:.1f} s", flush=True)
-    lines = introduction(size, prompt, rounds, load, time.perf_counter() - began)
-    lines += table("Peak memory, MB", found, 0, 0)
-    lines += table("Before the first step, MB", found, 1, 0)
-    lines += table("A step, processor seconds", found, 2, 1)
-    lines += comparison(found)
+    lines = render_memory_introduction(size, prompt, rounds, load, time.perf_counter() - began)
+    lines += render_sides_table("Peak memory, MB", found, 0, 0)
+    lines += render_sides_table("Before the first step, MB", found, 1, 0)
+    lines += render_sides_table("A step, processor seconds", found, 2, 1)
+    lines += format_median_comparison(found)
     print("\n".join(lines))
     out = given.out or (None if given.quick else RESULT)
     if out:
-        result_files.write(out, {"page": lines}, found)
+        result_files.write_result(out, {"page": lines}, found)
 
 
 if __name__ == "__main__":

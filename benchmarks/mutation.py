@@ -32,8 +32,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import result_files
-from benchmarks.engine import machine
-from tasks.common.estimates import share
+from benchmarks.engine import describe_machine
+from tasks.common.estimates import estimate_share
 from tests.reach import Reach, files_of
 
 ROOT = Path(__file__).parents[1]
@@ -76,7 +76,7 @@ class Function:
     indent: int
 
 
-def functions_of(root: Path, module: str) -> list[Function]:
+def list_module_functions(root: Path, module: str) -> list[Function]:
     """The functions of a module and the methods of its classes; not those that stand in other functions."""
     body: list[tuple[str, ast.stmt]] = [("", node) for node in ast.parse((root / module).read_text()).body]
     functions = []
@@ -91,7 +91,7 @@ def functions_of(root: Path, module: str) -> list[Function]:
     return [function for function in functions if names.count(function.name) == 1 and function.name.count(".") < 2]
 
 
-def mutants_of(root: Path, function: Function) -> dict[tuple[str, str], str]:
+def generate_function_mutants(root: Path, function: Function) -> dict[tuple[str, str], str]:
     """mutmut's faults of a function: the lines that each replaces and puts there, and the module's text with it."""
     from mutmut.configuration import reset_config
     from mutmut.mutation.file_mutation import mutate_file_contents
@@ -114,34 +114,34 @@ def mutants_of(root: Path, function: Function) -> dict[tuple[str, str], str]:
         original = texts[f"{mangled.rpartition('__mutmut_')[0]}__mutmut_orig"]
         indented = textwrap.indent(texts[mangled], " " * function.indent)
         text = "\n".join([*lines[: function.first - 1], indented, *lines[function.last :]]) + "\n"
-        mutants[difference(_stripped(original), _stripped(texts[mangled]))] = text
+        mutants[extract_differing_lines(_strip_lines(original), _strip_lines(texts[mangled]))] = text
     return mutants
 
 
-def _stripped(text: str) -> list[str]:
+def _strip_lines(text: str) -> list[str]:
     return [line.strip() for line in text.splitlines()]
 
 
-def difference(before: Sequence[str], after: Sequence[str]) -> tuple[str, str]:
+def extract_differing_lines(before: Sequence[str], after: Sequence[str]) -> tuple[str, str]:
     """The lines of two texts without their common beginning and end."""
-    start = _common(before, after)
+    start = _count_common_lines(before, after)
     rest = [list(before[start:]), list(after[start:])]
-    end = _common(rest[0][::-1], rest[1][::-1])
+    end = _count_common_lines(rest[0][::-1], rest[1][::-1])
     first, second = ("\n".join(lines[: len(lines) - end]) for lines in rest)
     return first, second
 
 
-def _common(one: Sequence[str], other: Sequence[str]) -> int:
+def _count_common_lines(one: Sequence[str], other: Sequence[str]) -> int:
     """The number of equal lines at the beginning of two texts."""
     return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
 
 
-def draw(root: Path, sample: int, seed: int, files: Iterable[str]) -> list[Mutant]:
+def draw_mutants(root: Path, sample: int, seed: int, files: Iterable[str]) -> list[Mutant]:
     """The same number of faults from each folder with code; in a folder, long functions give more."""
     folders: dict[str, list[Function]] = {}
     for file in files:
         if file.endswith(".py") and file.split("/")[0] in SOURCES:
-            folders.setdefault(file.rpartition("/")[0], []).extend(functions_of(root, file))
+            folders.setdefault(file.rpartition("/")[0], []).extend(list_module_functions(root, file))
     generator = random.Random(seed)
     drawn: dict[tuple[str, str, str, str], Mutant] = {}
     while len(drawn) < sample:
@@ -150,7 +150,7 @@ def draw(root: Path, sample: int, seed: int, files: Iterable[str]) -> list[Mutan
         for folder in order:
             functions = folders[folder]
             [function] = generator.choices(functions, [other.last - other.first + 1 for other in functions])
-            keys = sorted(mutants_of(root, function))
+            keys = sorted(generate_function_mutants(root, function))
             if keys and len(drawn) < sample:
                 before, after = generator.choice(keys)
                 drawn[function.module, function.name, before, after] = Mutant(
@@ -176,12 +176,12 @@ class Trials:
 
     def source_with(self, mutant: Mutant) -> tuple[str, str] | None:
         """The module that has the function now, and its text with the fault; None if the function's lines are gone."""
-        candidates = [mutant.module, *(file for file in self.reach.files if _same_name(file, mutant.module))]
+        candidates = [mutant.module, *(file for file in self.reach.files if _has_same_file_name(file, mutant.module))]
         for module in dict.fromkeys(candidates):
-            known = functions_of(self.tree, module) if module in self.reach.files else []
+            known = list_module_functions(self.tree, module) if module in self.reach.files else []
             for function in known:
                 text = (
-                    mutants_of(self.tree, function).get((mutant.before, mutant.after))
+                    generate_function_mutants(self.tree, function).get((mutant.before, mutant.after))
                     if function.name == mutant.function
                     else None
                 )
@@ -201,7 +201,7 @@ class Trials:
         child = os.fork()
         if child == 0:
             os.setsid()  # so that what it leaves behind can be ended
-            _try(copy, [*self.reach.tests_of([module])][:FILES])
+            _run_tests_and_exit(copy, [*self.reach.tests_of([module])][:FILES])
         self.running[child] = copy, mutant, time.monotonic()
         return True
 
@@ -226,7 +226,7 @@ class Trials:
         }
 
 
-def _same_name(file: str, module: str) -> bool:
+def _has_same_file_name(file: str, module: str) -> bool:
     return file.rpartition("/")[2] == module.rpartition("/")[2] and file.split("/")[0] in SOURCES
 
 
@@ -253,7 +253,7 @@ class FirstFailure:
             self.file.unlink(missing_ok=True)
 
 
-def _try(copy: Path, tests: Sequence[str]) -> None:
+def _run_tests_and_exit(copy: Path, tests: Sequence[str]) -> None:
     """Run the tests in this process, and end it with pytest's exit status."""
     import sys
 
@@ -292,17 +292,17 @@ def _try(copy: Path, tests: Sequence[str]) -> None:
         os._exit(int(code))
 
 
-def killed(mutant: Mutant, column: str) -> bool:
+def is_killed(mutant: Mutant, column: str) -> bool:
     """Whether the tests of a column noticed a fault."""
     return mutant.outcomes.get(column, {}).get("outcome") in KILLED
 
 
-def measure(tree: Path, column: str, mutants: Sequence[Mutant], processes: int, keep: Any) -> None:
+def run_mutant_trials(tree: Path, column: str, mutants: Sequence[Mutant], processes: int, keep: Any) -> None:
     """Try each fault without an outcome, those first that another column's tests noticed; `keep` follows each."""
     for name in PRELOADED:
         importlib.import_module(name)
     left = [mutant for mutant in mutants if column not in mutant.outcomes]
-    left.sort(key=lambda mutant: not any(killed(mutant, other) for other in mutant.outcomes))
+    left.sort(key=lambda mutant: not any(is_killed(mutant, other) for other in mutant.outcomes))
     done, total = len(mutants) - len(left), len(mutants)
     with tempfile.TemporaryDirectory() as scratch:
         trials = Trials(tree, Path(scratch), processes)
@@ -348,7 +348,7 @@ def render(result: dict[str, Any]) -> str:
         words = [outcome["outcome"] for outcome in outcomes]
         noticed, survived, gone = sum(word in KILLED for word in words), words.count("survived"), words.count("gone")
         tried = noticed + survived
-        score = share([1.0] * noticed + [0.0] * survived) if tried and len(words) == len(mutants) else None
+        score = estimate_share([1.0] * noticed + [0.0] * survived) if tried and len(words) == len(mutants) else None
         interval = f"{100 * score.mean:.1f} % ({100 * score.low:.1f} to {100 * score.high:.1f})" if score else ""
         spent = round(sum(outcome["seconds"] for outcome in outcomes))
         cells = [column, len(words), noticed, survived, gone, len(words) - tried - gone, interval, spent]
@@ -359,7 +359,7 @@ def render(result: dict[str, Any]) -> str:
             f"- {mutant.module}, {mutant.function}: `{mutant.before}` -> `{mutant.after}`; "
             f"{mutant.outcomes[later]['outcome']}; before by {mutant.outcomes[earlier]['test']}"
             for mutant in mutants
-            if later in mutant.outcomes and killed(mutant, earlier) and not killed(mutant, later)
+            if later in mutant.outcomes and is_killed(mutant, earlier) and not is_killed(mutant, later)
         ] or ["None."]
     return "\n".join(lines) + "\n"
 
@@ -380,20 +380,20 @@ def main() -> None:
     )
     given = parser.parse_args()
     if given.result.exists():
-        result = result_files.load(given.result)
+        result = result_files.load_result(given.result)
         mutants = [Mutant(**row) for row in result["mutants"]]
     else:
-        mutants = draw(given.tree, given.sample, given.seed, files_of(given.tree))
-        result = {"machine": machine("mutmut", "torch"), "seed": given.seed, "columns": []}
+        mutants = draw_mutants(given.tree, given.sample, given.seed, files_of(given.tree))
+        result = {"machine": describe_machine("mutmut", "torch"), "seed": given.seed, "columns": []}
     if given.column not in result["columns"]:
         result["columns"].append(given.column)
 
     def keep() -> None:
         result["mutants"] = [asdict(mutant) for mutant in mutants]
-        result_files.write(given.result, result, adds=True)
+        result_files.write_result(given.result, result, adds=True)
 
-    asked = [mutant for mutant in mutants if not killed(mutant, given.unless_killed_by)]
-    measure(given.tree.resolve(), given.column, asked, given.processes, keep)
+    asked = [mutant for mutant in mutants if not is_killed(mutant, given.unless_killed_by)]
+    run_mutant_trials(given.tree.resolve(), given.column, asked, given.processes, keep)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import result_files
-from benchmarks.engine import machine
+from benchmarks.engine import describe_machine
 
 ROOT = Path(__file__).parents[1]
 RESULT = ROOT / "benchmarks/results/newcomer.json"
@@ -45,7 +45,9 @@ class Clock:
 
 
 @contextmanager
-def running(command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> Iterator[subprocess.Popen[str]]:
+def open_command_process(
+    command: Sequence[str], folder: Path, environment: Mapping[str, str]
+) -> Iterator[subprocess.Popen[str]]:
     """A command with a group of processes of its own, whose output can be read; SystemExit where it fails."""
     process = subprocess.Popen(
         command,
@@ -62,7 +64,9 @@ def running(command: Sequence[str], folder: Path, environment: Mapping[str, str]
         raise SystemExit(f"{' '.join(command)} ended with {process.returncode}")
 
 
-def measure(source: Path, folder: Path, environment: Mapping[str, str], until: str) -> dict[str, float]:
+def measure_newcomer_seconds(
+    source: Path, folder: Path, environment: Mapping[str, str], until: str
+) -> dict[str, float]:
     """Clone `source` into `folder` and follow README there; seconds from the start to each step, and the longest
     silence.
     """
@@ -70,7 +74,7 @@ def measure(source: Path, folder: Path, environment: Mapping[str, str], until: s
     subprocess.run(["git", "clone", "--quiet", str(source), str(folder)], check=True)
     clock.note("clone")
     silence, heard = 0.0, time.monotonic()
-    with running(["make", "run"], folder, environment) as process:
+    with open_command_process(["make", "run"], folder, environment) as process:
         assert process.stdout is not None
         for line in process.stdout:
             silence, heard = max(silence, time.monotonic() - heard), time.monotonic()
@@ -139,15 +143,15 @@ def main() -> None:
     load = os.getloadavg()
     with tempfile.TemporaryDirectory() as scratch:
         caches = {"PIP_CACHE_DIR": f"{scratch}/pip", "UV_CACHE_DIR": f"{scratch}/uv"} if given.cold else {}
-        seconds = measure(ROOT, Path(scratch, "posttrain"), {**os.environ, **caches}, given.until)
-    results = result_files.load(RESULT, {})
+        seconds = measure_newcomer_seconds(ROOT, Path(scratch, "posttrain"), {**os.environ, **caches}, given.until)
+    results = result_files.load_result(RESULT, {})
     results[given.name] = {
-        "machine": machine("torch"),
+        "machine": describe_machine("torch"),
         "commit": commit.stdout.strip(),
         "load": load,
         "seconds": seconds,
     }
-    result_files.write(RESULT, results, adds=True)
+    result_files.write_result(RESULT, results, adds=True)
 
 
 if __name__ == "__main__":

@@ -20,9 +20,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks import offline_peer as peer
 from benchmarks import result_files
-from benchmarks.engine import machine
+from benchmarks.engine import describe_machine
 from benchmarks.offline_ours import Ours
-from benchmarks.rl_report import span
+from benchmarks.rl_report import format_median_and_range
 from tasks.algorithms.common import linear, matmul_backend
 from tasks.algorithms.offline.transition_tensors import Spaces, Transitions
 from tasks.stage import keep_freed_memory
@@ -126,7 +126,7 @@ class Speed:
         return 2 * x.numel() * layer.out_features / min(times)
 
 
-def made_up(spaces: Spaces, episodes: int) -> Transitions:
+def make_random_transitions(spaces: Spaces, episodes: int) -> Transitions:
     """Random numbers in the shape of a data set; half of the episodes terminate."""
     generator = torch.Generator().manual_seed(0)
     lengths = torch.randint(50, LONGEST + 1, (episodes,), generator=generator)
@@ -139,22 +139,22 @@ def made_up(spaces: Spaces, episodes: int) -> Transitions:
     return Transitions(seen[:, 0], actions, torch.randn(count, generator=generator), seen[:, 1], terminated, lengths)
 
 
-def work(ours: Ours) -> float:
+def count_step_flops(ours: Ours) -> float:
     """The operations of the matrix products of a step, by torch's count, which knows torch's products only."""
     with mock.patch.object(linear, "uses_onednn", return_value=False), FlopCounterMode(display=False) as counter:
         ours.fit(WORK_STEPS)
     return counter.get_total_flops() / WORK_STEPS
 
 
-def measure(case: Case, rounds: int, steps: int, episodes: int, folder: Path) -> tuple[Rates, str]:
+def measure_step_rates(case: Case, rounds: int, steps: int, episodes: int, folder: Path) -> tuple[Rates, str]:
     """The rates of both sides, which take turns, after one warm-up round; and d3rlpy's version."""
     keep_freed_memory()
-    data, rates = made_up(case.spaces, episodes), Rates()
-    rates.work = work(Ours(data, case.spaces, 0, case.settings))
+    data, rates = make_random_transitions(case.spaces, episodes), Rates()
+    rates.work = count_step_flops(Ours(data, case.spaces, 0, case.settings))
     ours = Ours(data, case.spaces, 0, case.settings)
     half = Ours(data, case.spaces, 0, case.settings | {"bfloat16": True}) if case.half else None
     with peer.Peer() as theirs:
-        path = peer.write(data, folder / "data.npz")
+        path = peer.write_transitions(data, folder / "data.npz")
         version = theirs.make(
             path, case.spaces.action, case.spaces.observation, 0, discrete=case.spaces.discrete, **case.settings
         )
@@ -172,25 +172,34 @@ def measure(case: Case, rounds: int, steps: int, episodes: int, folder: Path) ->
     return rates, version
 
 
-def row(case: Case, rates: Rates, speed: Speed) -> str:
+def format_rates_row(case: Case, rates: Rates, speed: Speed) -> str:
     """A line of the table."""
     their = statistics.median(rates.theirs)
     factors = [statistics.median(found) / their if found else None for found in (rates.ours, rates.half)]
     digits = 0 if their > 50 else 1
-    parts = [span(rates.theirs, digits), span(rates.ours, digits), f"{factors[0]:.1f}"]
-    parts += [span(rates.half, digits) if rates.half else "", f"{factors[1]:.1f}" if factors[1] else ""]
+    parts = [
+        format_median_and_range(rates.theirs, digits),
+        format_median_and_range(rates.ours, digits),
+        f"{factors[0]:.1f}",
+    ]
+    parts += [
+        format_median_and_range(rates.half, digits) if rates.half else "",
+        f"{factors[1]:.1f}" if factors[1] else "",
+    ]
     limits = [speed.single / rates.work / their, speed.half / rates.work / their if rates.half else None]
     parts += [f"{rates.work / 1e9:.2f}", *(f"{limit:.1f}" if limit else "" for limit in limits)]
     return f"| {case.name} | {' | '.join(parts)} |"
 
 
-def introduction(version: str, rounds: int, load: float, seconds: float, speed: Speed) -> list[str]:
+def render_offline_introduction(version: str, rounds: int, load: float, seconds: float, speed: Speed) -> list[str]:
     """What was measured, on which machine, and how."""
     return [
         "# Offline methods against d3rlpy: gradient steps a second",
         "",
-        f"Made by `python -m benchmarks.offline` in {seconds / 60:.0f} minutes on {machine('torch')}; {version}. "
-        f"bfloat16 in the processor: {'yes' if half_precision() else 'no'}. Load of the machine when it began: "
+        f"Made by `python -m benchmarks.offline` in {seconds / 60:.0f} minutes on {describe_machine('torch')}; "
+        f"{version}. "
+        f"bfloat16 in the processor: {'yes' if has_bfloat16_instructions() else 'no'}. Load of the machine when it "
+        "began: "
         f"{load:.1f}.",
         "",
         "Steps in a second of processor time, one thread on either side: which is a second of the clock where "
@@ -207,7 +216,8 @@ def introduction(version: str, rounds: int, load: float, seconds: float, speed: 
         "equal on both sides (tests/oracles/test_d3rlpy.py). The transformers are alike, not equal: d3rlpy's "
         "computes every "
         "layer at all positions, masks its padding, and its discrete one has other position embeddings. d3rlpy's "
-        f"products in single precision are torch's default; of ours the large ones are by {matmul_backend.name()} "
+        "products in single precision are torch's default; of ours the large ones are by "
+        f"{matmul_backend.get_matmul_library()} "
         "(tasks/algorithms/common/matmul_backend.py).",
         "",
         "The last three columns say what the processor allows: the operations of the matrix products of one of our "
@@ -222,7 +232,7 @@ def introduction(version: str, rounds: int, load: float, seconds: float, speed: 
     ]
 
 
-def half_precision() -> bool:
+def has_bfloat16_instructions() -> bool:
     """Whether this processor has instructions for matrix products in bfloat16."""
     info = Path("/proc/cpuinfo")
     return info.exists() and any(flag in info.read_text() for flag in ("avx512_bf16", "amx_bf16"))
@@ -234,7 +244,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a few steps, to see that it runs")
     parser.add_argument("--out", type=Path, help="where the table goes; with --quick nowhere by default")
     given = parser.parse_args()
-    peer.python()
+    peer.get_d3rlpy_python()
     torch.set_num_threads(1)
     load, began, version, rows = os.getloadavg()[0], time.perf_counter(), "", []
     speed, single = Speed.measured(), {}
@@ -242,14 +252,14 @@ def main() -> None:
     for case in CASES:
         with tempfile.TemporaryDirectory() as folder:
             size = (2, 5) if given.quick else (case.steps, EPISODES)
-            rates, version = measure(case, rounds, *size, Path(folder))
+            rates, version = measure_step_rates(case, rounds, *size, Path(folder))
         single[case.name] = vars(rates)
-        rows.append(row(case, rates, speed))
+        rows.append(format_rates_row(case, rates, speed))
         print(rows[-1], flush=True)
-    lines = [*introduction(version, rounds, load, time.perf_counter() - began, speed), *rows]
+    lines = [*render_offline_introduction(version, rounds, load, time.perf_counter() - began, speed), *rows]
     out = given.out or (None if given.quick else RESULT)
     if out:
-        result_files.write(out, {"page": lines}, single)
+        result_files.write_result(out, {"page": lines}, single)
 
 
 if __name__ == "__main__":

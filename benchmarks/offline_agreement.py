@@ -18,11 +18,11 @@ import torch
 
 from benchmarks import offline_peer as peer
 from benchmarks import result_files
-from benchmarks.engine import machine
+from benchmarks.engine import describe_machine
 from benchmarks.offline_ours import Ours
-from tasks.common.estimates import over_seeds
-from tasks.offline.datasets.dataset_files import StoredDataset, read
-from tasks.offline.environments.rollouts import as_player, play
+from tasks.common.estimates import estimate_mean_over_seeds
+from tasks.offline.datasets.dataset_files import StoredDataset, read_offline_dataset
+from tasks.offline.environments.rollouts import play_seeded_episodes, wrap_as_player
 
 RESULT = Path(__file__).parent / "results/offline_agreement.json"
 SEED = 7_000_000  # of the episodes played
@@ -66,7 +66,7 @@ class Lab:
     def __init__(self, dataset: StoredDataset, steps: int, episodes: int, theirs: peer.Peer, folder: Path) -> None:
         self.dataset, self.steps, self.episodes = dataset, steps, episodes
         self.theirs, self.folder = theirs, folder
-        self.data = peer.write(dataset.transitions, folder / "data.npz")
+        self.data = peer.write_transitions(dataset.transitions, folder / "data.npz")
 
     def ours(self, settings: dict[str, Any], seed: int) -> Any:
         """Our policy."""
@@ -106,11 +106,11 @@ class Lab:
 
     def score(self, policy: Any) -> float:
         """The policy's normalised score; all policies play the same episodes."""
-        played = play(self.dataset.environment, as_player(policy.eval()), self.episodes, SEED)
+        played = play_seeded_episodes(self.dataset.environment, wrap_as_player(policy.eval()), self.episodes, SEED)
         return self.dataset.reference.score(float(played.returns.mean()))
 
 
-def line(lab: Lab, run: Run, seeds: Sequence[int]) -> str:
+def train_and_format_row(lab: Lab, run: Run, seeds: Sequence[int]) -> str:
     """A line of the table: mean, interval and single seeds of both sides."""
     cells = []
     for train, changes in ((lab.peers, run.theirs), (lab.ours, run.ours)):
@@ -118,7 +118,7 @@ def line(lab: Lab, run: Run, seeds: Sequence[int]) -> str:
             cells.append("")
             continue
         scores = [lab.score(train(SETTINGS | METHODS[run.method] | changes, seed)) for seed in seeds]
-        estimate = over_seeds(scores)
+        estimate = estimate_mean_over_seeds(scores)
         each = ", ".join(f"{score:.0f}" for score in scores)
         cells.append(f"{estimate.mean:.0f} ({estimate.low:.0f} to {estimate.high:.0f}): {each}")
     return f"| {run.method}{run.change and ': '}{run.change} | {' | '.join(cells)} |"
@@ -137,19 +137,19 @@ def main() -> None:
     given = parser.parse_args()
     torch.set_num_threads(1)
     runs = {"equal": EQUAL, "changes": CHANGES, "all": [*EQUAL, *CHANGES]}[given.runs]
-    dataset, began, rows = read(given.data), time.perf_counter(), []
+    dataset, began, rows = read_offline_dataset(given.data), time.perf_counter(), []
     with peer.Peer() as theirs, tempfile.TemporaryDirectory() as folder:
         lab = Lab(dataset, given.steps, given.episodes, theirs, Path(folder))
         for run in runs:
             if run.method in given.methods:
-                rows.append(line(lab, run, given.seeds))
+                rows.append(train_and_format_row(lab, run, given.seeds))
                 print(rows[-1], flush=True)
     minutes = (time.perf_counter() - began) / 60
     lines = [
         "",
         f"## {dataset.name}, {len(given.seeds)} seeds",
         "",
-        f"Made by `python -m benchmarks.offline_agreement` in {minutes:.0f} minutes on {machine('torch')}.",
+        f"Made by `python -m benchmarks.offline_agreement` in {minutes:.0f} minutes on {describe_machine('torch')}.",
         "",
         f"{given.steps} steps with {SETTINGS}, Adam, double selection, Huber's loss, observations scaled by mean "
         "and deviation of "
@@ -160,8 +160,8 @@ def main() -> None:
         "|---|---|---|",
         *rows,
     ]
-    before = result_files.load(given.out, {"page": []})["page"]
-    result_files.write(given.out, {"page": [*before, *lines]}, adds=True)
+    before = result_files.load_result(given.out, {"page": []})["page"]
+    result_files.write_result(given.out, {"page": [*before, *lines]}, adds=True)
 
 
 if __name__ == "__main__":

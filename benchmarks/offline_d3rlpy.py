@@ -20,7 +20,7 @@ from d3rlpy.models.encoders import VectorEncoderFactory
 from d3rlpy.preprocessing import StandardObservationScaler
 
 
-def configuration(settings):
+def build_algorithm_config(settings):
     """The algorithm's config, unbuilt; what `settings` lacks has d3rlpy's default."""
     small = VectorEncoderFactory(settings.get("hidden", [settings.get("width")]))
     kind = {"adam": optimizers.AdamFactory, "sgd": optimizers.SGDFactory}[settings["optimizer"]]
@@ -49,7 +49,7 @@ def configuration(settings):
         kind = algos.CalQLConfig if settings.get("calibrated") else algos.CQLConfig
         return kind(**common, **held, conservative_weight=settings["alpha"])
     if method in ("iql", "td3", "td3_bc", "rebrac"):
-        return actor_critic(settings, common, small, kind)
+        return build_actor_critic_config(settings, common, small, kind)
     common |= {"encoder_factory": small, "optim_factory": kind(), "learning_rate": rate}
     if method == "bc":
         return algos.DiscreteBCConfig(**common, beta=settings["beta"]) if discrete else algos.BCConfig(**common)
@@ -61,7 +61,7 @@ def configuration(settings):
     )
 
 
-def actor_critic(settings, common, small, kind):
+def build_actor_critic_config(settings, common, small, kind):
     """A method with one policy and critics beside it."""
     norm = settings.get("layer_norm", False)
     common |= {
@@ -90,7 +90,7 @@ def actor_critic(settings, common, small, kind):
     return algos.ReBRACConfig(**common, actor_beta=settings["policy_beta"], critic_beta=settings["critic_beta"])
 
 
-def dataset(data, actions, discrete, keep_last):
+def build_mdp_dataset(data, actions, discrete, keep_last):
     """An MDPDataset of whole episodes; an episode has as many observations as actions, each before its action.
 
     d3rlpy drops a truncated episode's last transition, since it has no next observation. `keep_last` adds an
@@ -115,7 +115,7 @@ def dataset(data, actions, discrete, keep_last):
     return MDPDataset(**joined, action_space=space, action_size=actions)
 
 
-def minibatch(data, rows):
+def build_minibatch(data, rows):
     """These transitions in d3rlpy's form."""
     columns = {name: data[name][rows].astype(np.float32) for name in ("observations", "next_observations")}
     for name in ("actions", "rewards", "terminated"):
@@ -136,7 +136,7 @@ class Side:
         torch.set_num_threads(1)
         d3rlpy.seed(seed)
         self.settings, self.data = settings, dict(np.load(data))
-        self.algo = configuration(settings).create(device="cpu:0")
+        self.algo = build_algorithm_config(settings).create(device="cpu:0")
         self.algo.create_impl((observation,), action)
         self.actions, self.buffer = action, None
         return {"versions": f"d3rlpy {d3rlpy.__version__} with torch {torch.__version__}"}
@@ -144,11 +144,11 @@ class Side:
     def load(self, path, targets=None):
         """Take weights from NPZ files; target networks without a file become copies of the online ones."""
         modules = self.algo.impl.modules
-        _fill(self._parameters(), path)
+        _load_weights_from_file(self._parameters(), path)
         if hasattr(modules, "targ_q_funcs"):
             modules.targ_q_funcs.load_state_dict(modules.q_funcs.state_dict())
             if targets:
-                _fill(modules.targ_q_funcs.parameters(), targets)
+                _load_weights_from_file(modules.targ_q_funcs.parameters(), targets)
         if hasattr(modules, "targ_policy"):
             modules.targ_policy.load_state_dict(modules.policy.state_dict())
         return {}
@@ -158,7 +158,9 @@ class Side:
         transitions.
         """
         if self.buffer is None:
-            self.buffer = dataset(self.data, self.actions, self.settings["discrete"], self.settings["keep_last"])
+            self.buffer = build_mdp_dataset(
+                self.data, self.actions, self.settings["discrete"], self.settings["keep_last"]
+            )
         quiet = {"show_progress": False, "logger_adapter": NoopAdapterFactory()}
         began = time.process_time()
         self.algo.fit(self.buffer, n_steps=count, n_steps_per_epoch=count, **quiet)
@@ -166,7 +168,7 @@ class Side:
 
     def update(self, rows):
         """Train on these transitions, (K, B) row numbers in an NPZ file; the losses that d3rlpy reports."""
-        return {"losses": [self.algo.update(minibatch(self.data, chosen)) for chosen in np.load(rows)["rows"]]}
+        return {"losses": [self.algo.update(build_minibatch(self.data, chosen)) for chosen in np.load(rows)["rows"]]}
 
     def record(self, rows):
         """As `update`, and also the actions that the critics valued, in order; continuous CQL only."""
@@ -193,7 +195,7 @@ class Side:
         return [p for name in named if hasattr(modules, name) for p in getattr(modules, name).parameters()]
 
 
-def _fill(parameters, path):
+def _load_weights_from_file(parameters, path):
     arrays = np.load(path)
     with torch.no_grad():
         for number, parameter in enumerate(parameters):

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from tasks.algorithms.offline import bc, cql, cql_continuous, dqn, iql
 from tasks.algorithms.offline import decision_transformer as dt
 from tasks.algorithms.offline.adam import Adam
-from tasks.algorithms.offline.half_precision import steps_in
+from tasks.algorithms.offline.half_precision import iterate_under_autocast
 from tasks.algorithms.offline.networks.mlp import MeanAction, Preferences, QValues
 from tasks.algorithms.offline.networks.transformer import Transformer
 from tasks.algorithms.offline.transition_tensors import Spaces, Transitions
@@ -36,16 +36,18 @@ class Ours:
         torch.manual_seed(seed)
         generator = torch.Generator().manual_seed(seed)
         self.network, steps = BUILDERS[settings["method"]](data, spaces, settings, generator)
-        self.steps = steps_in(steps, data.device, settings.get("bfloat16", False))
+        self.steps = iterate_under_autocast(steps, data.device, settings.get("bfloat16", False))
 
     def fit(self, count: int) -> float:
         """Train for `steps` steps; the seconds of processor time."""
         began = time.process_time()
-        deque(mean_metrics.rows(islice(self.steps, count), LOG_EVERY), maxlen=0)
+        deque(mean_metrics.average_step_metrics(islice(self.steps, count), LOG_EVERY), maxlen=0)
         return time.process_time() - began
 
 
-def _bc(data: Transitions, spaces: Spaces, given: Mapping[str, Any], generator: torch.Generator) -> tuple[Any, Steps]:
+def _build_bc(
+    data: Transitions, spaces: Spaces, given: Mapping[str, Any], generator: torch.Generator
+) -> tuple[Any, Steps]:
     policy = (Preferences if spaces.discrete else MeanAction)(spaces, given["hidden"])
     if given.get("normalise", True):
         policy.normaliser.fit(data.observations)
@@ -53,30 +55,34 @@ def _bc(data: Transitions, spaces: Spaces, given: Mapping[str, Any], generator: 
     return policy, bc.fit(policy, optimizer, data, batch_size=given["batch_size"], generator=generator)
 
 
-def _values(
+def _build_q_learning(
     objective: Any, data: Transitions, spaces: Spaces, given: Mapping[str, Any], generator: torch.Generator
 ) -> tuple[Any, Steps]:
     policy = QValues(spaces, given["hidden"], given["gamma"])
     if given.get("normalise", True):
         policy.normaliser.fit(data.observations)
-    scaled = q_learning.normalised(policy.normaliser, data)
+    scaled = q_learning.normalise_observations(policy.normaliser, data)
     loss = partial(objective, gamma=given["gamma"], double=True, huber=given.get("huber", True))
     config = QConfig.model_construct(  # a learner reads nothing else of it
         learning_rate=given["learning_rate"], target_every=given["target_every"], target_rate=1.0
     )
     batches = scaled.batches(given["batch_size"], generator)
-    return policy, iter(q_learning.learner(config, loss, policy, batches).steps)
+    return policy, iter(q_learning.build_q_learner(config, loss, policy, batches).steps)
 
 
-def _dqn(data: Transitions, spaces: Spaces, given: Mapping[str, Any], generator: torch.Generator) -> tuple[Any, Steps]:
-    return _values(dqn.loss, data, spaces, given, generator)
+def _build_dqn(
+    data: Transitions, spaces: Spaces, given: Mapping[str, Any], generator: torch.Generator
+) -> tuple[Any, Steps]:
+    return _build_q_learning(dqn.dqn_loss, data, spaces, given, generator)
 
 
-def _cql(data: Transitions, spaces: Spaces, given: Mapping[str, Any], generator: torch.Generator) -> tuple[Any, Steps]:
-    return _values(partial(cql.loss, alpha=given["alpha"]), data, spaces, given, generator)
+def _build_cql(
+    data: Transitions, spaces: Spaces, given: Mapping[str, Any], generator: torch.Generator
+) -> tuple[Any, Steps]:
+    return _build_q_learning(partial(cql.cql_loss, alpha=given["alpha"]), data, spaces, given, generator)
 
 
-def _cql_continuous(
+def _build_continuous_cql(
     data: Transitions, spaces: Spaces, given: Mapping[str, Any], generator: torch.Generator
 ) -> tuple[Any, Steps]:
     agent = cql_continuous.CQLAgent(spaces, given["hidden"], 2, data.observations, given["alpha"])
@@ -91,7 +97,7 @@ def _cql_continuous(
     return agent.policy, cql_continuous.fit(agent, optimizers, data.batches(size, generator), own, generator)
 
 
-def _decision_transformer(
+def _build_decision_transformer(
     data: Transitions, spaces: Spaces, given: Mapping[str, Any], generator: torch.Generator
 ) -> tuple[Any, Steps]:
     trunk = Transformer(given["width"], given["layers"], given["heads"], given["dropout"])
@@ -104,20 +110,22 @@ def _decision_transformer(
     return model, dt.fit(model, optimizer, batches)
 
 
-def _settings(kind: type[Any], given: Mapping[str, Any]) -> Any:
+def _select_method_settings(kind: type[Any], given: Mapping[str, Any]) -> Any:
     """Those of the given settings that the method has."""
     return kind(**{field.name: given[field.name] for field in fields(kind)})
 
 
-def _iql(data: Transitions, spaces: Spaces, given: Mapping[str, Any], generator: torch.Generator) -> tuple[Any, Steps]:
+def _build_iql(
+    data: Transitions, spaces: Spaces, given: Mapping[str, Any], generator: torch.Generator
+) -> tuple[Any, Steps]:
     agent = iql.IQLAgent(spaces, given["hidden"], given["critics"], data.observations)
     parts = {"value": agent.value, "critics": agent.critics, "policy": agent.policy}
     optimizers = {name: Adam(part.parameters(), given["learning_rate"]) for name, part in parts.items()}
     batches = data.batches(given["batch_size"], generator)
-    return agent.policy, iql.fit(agent, optimizers, batches, _settings(iql.IqlSettings, given))
+    return agent.policy, iql.fit(agent, optimizers, batches, _select_method_settings(iql.IqlSettings, given))
 
 
-def _twin(spaces: Spaces, data: Transitions, given: Mapping[str, Any]) -> tuple["TD3Agent", dict[str, Adam]]:
+def _build_td3_agent(spaces: Spaces, data: Transitions, given: Mapping[str, Any]) -> tuple["TD3Agent", dict[str, Adam]]:
     from tasks.extensions.continuous_control.algorithms import td3  # so that the others run without the extension
 
     agent = td3.TD3Agent(spaces, given["hidden"], given["critics"], data.observations, given["layer_norm"])
@@ -125,34 +133,36 @@ def _twin(spaces: Spaces, data: Transitions, given: Mapping[str, Any]) -> tuple[
     return agent, {name: Adam(part.parameters(), given["learning_rate"]) for name, part in parts.items()}
 
 
-def _td3_bc(
+def _build_td3_bc(
     data: Transitions, spaces: Spaces, given: Mapping[str, Any], generator: torch.Generator
 ) -> tuple[Any, Steps]:
     from tasks.extensions.continuous_control.algorithms import td3, td3_bc
 
-    agent, optimizers = _twin(spaces, data, given)
+    agent, optimizers = _build_td3_agent(spaces, data, given)
     loss = partial(td3_bc.policy_loss, alpha=given["alpha"])
     batches = data.batches(given["batch_size"], generator)
-    return agent.policy, td3.fit(agent, optimizers, batches, _settings(td3.Td3Settings, given), loss, generator)
+    return agent.policy, td3.fit(
+        agent, optimizers, batches, _select_method_settings(td3.Td3Settings, given), loss, generator
+    )
 
 
-def _rebrac(
+def _build_rebrac(
     data: Transitions, spaces: Spaces, given: Mapping[str, Any], generator: torch.Generator
 ) -> tuple[Any, Steps]:
     from tasks.extensions.continuous_control.algorithms import rebrac
 
-    agent, optimizers = _twin(spaces, data, given)
-    own, size = _settings(rebrac.RebracSettings, given), given["batch_size"]
+    agent, optimizers = _build_td3_agent(spaces, data, given)
+    own, size = _select_method_settings(rebrac.RebracSettings, given), given["batch_size"]
     return agent.policy, rebrac.fit(agent, optimizers, data, own, batch_size=size, generator=generator)
 
 
 BUILDERS = {
-    "bc": _bc,
-    "dqn": _dqn,
-    "cql": _cql,
-    "cql_continuous": _cql_continuous,
-    "iql": _iql,
-    "td3_bc": _td3_bc,
-    "rebrac": _rebrac,
-    "decision_transformer": _decision_transformer,
+    "bc": _build_bc,
+    "dqn": _build_dqn,
+    "cql": _build_cql,
+    "cql_continuous": _build_continuous_cql,
+    "iql": _build_iql,
+    "td3_bc": _build_td3_bc,
+    "rebrac": _build_rebrac,
+    "decision_transformer": _build_decision_transformer,
 }

@@ -30,7 +30,7 @@ DEFAULTS = {
 }  # defaults of a case
 
 
-def python() -> str:
+def get_d3rlpy_python() -> str:
     """The Python with d3rlpy; SystemExit with one line if there is none."""
     found = os.environ.get(VARIABLE)
     if not found or not Path(found).is_file():
@@ -44,7 +44,13 @@ class Peer:
     def __init__(self) -> None:
         single = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive", "MKL_NUM_THREADS": "1"}
         process = subprocess.Popen(
-            [python(), "-I", "-W", "ignore", str(SCRIPT)],  # -I: profile.py beside it would hide the one of Python
+            [
+                get_d3rlpy_python(),
+                "-I",
+                "-W",
+                "ignore",
+                str(SCRIPT),
+            ],  # -I: profile.py beside it would hide the one of Python
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL if os.environ.get(f"{VARIABLE}_LOG") is None else None,
@@ -81,7 +87,7 @@ class Peer:
         return str(told["versions"])
 
 
-def write(transitions: Transitions, path: Path) -> Path:
+def write_transitions(transitions: Transitions, path: Path) -> Path:
     """A data set as NPZ."""
     names = ("observations", "actions", "rewards", "next_observations", "terminated", "lengths")
     np.savez(path, **{name: getattr(transitions, name).numpy() for name in names})

@@ -44,20 +44,20 @@ RESAMPLES = 1000
 Floats = NDArray[np.float64]
 
 
-def kl(n: int) -> float:
+def best_of_n_kl(n: int) -> float:
     """The KL divergence of the best of n samples from one sample, in nats, where no two samples tie."""
     return float(np.log(n) - (n - 1) / n)
 
 
-def prepare(folder: Path, given: Path) -> None:
+def prepare_preset_clone(folder: Path, given: Path) -> None:
     """A clone with the preset's parameters and the outs of an earlier run; the preferences are the preset's."""
-    workspace.prepare(folder, 0, given)
-    types = checking.sections(folder)
-    editing.edit(folder, types, editing.preset(folder, types, PRESET))
-    variants.call(folder, "preferences")
+    workspace.prepare_fault_clone(folder, 0, given)
+    types = checking.load_config_classes(folder)
+    editing.edit_params(folder, types, editing.load_preset_edits(folder, types, PRESET))
+    variants.run_stage_command(folder, "preferences")
 
 
-def examples(folder: Path, pairs: int | None) -> tuple[Path, int]:
+def create_pair_subset(folder: Path, pairs: int | None) -> tuple[Path, int]:
     """A folder of preferences with so many training pairs, one of a prompt, or with all; and the number of their
     prompts.
     """
@@ -76,41 +76,46 @@ def examples(folder: Path, pairs: int | None) -> tuple[Path, int]:
 
 def train_head(folder: Path, sft: Path, pairs: int | None, out: Path) -> dict[str, Any]:
     """A reward model on so many pairs, with as many epochs as make the updates of one epoch of all; its accuracies."""
-    data, prompts = examples(folder, pairs)
-    epochs = round(examples(folder, None)[1] / prompts)
-    section = {**files.params((folder / "params.yaml").read_text())["reward_model"], "epochs": epochs}
+    data, prompts = create_pair_subset(folder, pairs)
+    epochs = round(create_pair_subset(folder, None)[1] / prompts)
+    section = {**files.parse_params((folder / "params.yaml").read_text())["reward_model"], "epochs": epochs}
     curve = out.with_suffix(".csv")
     found = reward_model.run(RewardModelConfig.from_yaml(section), sft, data, out, curve)
     fitted = float(pd.read_csv(curve)["accuracy"].tail(20).mean())
     return {"epochs": epochs, "held_out": found["accuracy"], "fitted": fitted}
 
 
-def sampled(folder: Path) -> tuple[pd.DataFrame, sampling.TestPrompts]:
+def sample_test_answers(folder: Path) -> tuple[pd.DataFrame, sampling.TestPrompts]:
     """SFT's answers to the test problems, with the gold: rubric points over ten."""
-    section = {**files.params((folder / "params.yaml").read_text())["search"], **ASKED}
+    section = {**files.parse_params((folder / "params.yaml").read_text())["search"], **ASKED}
     config, sft = SearchConfig.from_yaml(section), folder / "data/sft"
     assert isinstance(config, SearchConfig)
     tokenizer = models.load_tokenizer(sft)
-    given = sampling.asked(config, folder / "data/problems", tokenizer)
+    given = sampling.load_test_prompts(config, folder / "data/problems", tokenizer)
     with Verifier() as verifier:
-        drawn = sampling.sample(config, "sft", sampling.load(sft, tokenizer), tokenizer, given, verifier)
+        drawn = sampling.sample_answers(
+            config, "sft", sampling.load_sampling_policy(sft, tokenizer), tokenizer, given, verifier
+        )
     drawn = drawn[~drawn["greedy"]].reset_index(drop=True)
     by_id = {problem["problem_id"]: problem for problem in given.problems}
     drawn["rubric"] = [
-        judging.points(by_id[row.problem_id], chat.decode(tokenizer, row.tokens, row.ended), row.ended)["rubric"] / 10
+        judging.compute_rubric_points(
+            by_id[row.problem_id], chat.decode_response(tokenizer, row.tokens, row.ended), row.ended
+        )["rubric"]
+        / 10
         for row in drawn.itertuples()
     ]
     return drawn, given
 
 
-def best_of_n(drawn: pd.DataFrame, score: Floats) -> dict[str, Any]:
+def measure_best_of_n(drawn: pd.DataFrame, score: Floats) -> dict[str, Any]:
     """Proxy, rubric and accuracy of the best of n by the score, as means over all subsets and problems with 95 %
     intervals.
 
     The proxy is in standard deviations of one problem's samples, from the mean of its samples.
     """
     groups = drawn.assign(score=score).groupby("problem_id", sort=False)
-    wanted = subsets.budgets(int(groups.size().min()))
+    wanted = subsets.list_budgets(int(groups.size().min()))
     spread = float(np.sqrt(groups["score"].var(ddof=0).mean()))
     by_problem: dict[str, list[Floats]] = {"proxy": [], "rubric": [], "right": []}
     for _, own in groups:
@@ -121,52 +126,58 @@ def best_of_n(drawn: pd.DataFrame, score: Floats) -> dict[str, Any]:
             "right": own["right"].to_numpy(),
         }
         for name, value in values.items():
-            by_problem[name].append(subsets.best_of(scores, value, wanted))
-    found: dict[str, Any] = {"n": wanted, "kl": [kl(n) for n in wanted]}
+            by_problem[name].append(subsets.best_of_n_accuracy(scores, value, wanted))
+    found: dict[str, Any] = {"n": wanted, "kl": [best_of_n_kl(n) for n in wanted]}
     for name, rows in by_problem.items():
-        found[name] = [_interval(column) for column in np.array(rows).T]
-        found[f"{name}_over_one"] = [_interval(column) for column in (np.array(rows) - np.array(rows)[:, :1]).T]
+        found[name] = [_bootstrap_interval(column) for column in np.array(rows).T]
+        found[f"{name}_over_one"] = [
+            _bootstrap_interval(column) for column in (np.array(rows) - np.array(rows)[:, :1]).T
+        ]
     return found
 
 
-def _interval(values: Floats) -> list[float]:
-    estimate = estimates.bootstrap(pd.Series(values), 0, RESAMPLES)
+def _bootstrap_interval(values: Floats) -> list[float]:
+    estimate = estimates.bootstrap_mean(pd.Series(values), 0, RESAMPLES)
     return [round(value, 5) for value in (estimate.mean, estimate.low, estimate.high)]
 
 
-def by_ppo(folder: Path, head: Path) -> dict[str, Any]:
+def train_ppo_and_load_path(folder: Path, head: Path) -> dict[str, Any]:
     """PPO's path by the head of all pairs: KL, and reward, rubric and accuracy on held-out prompts."""
     shutil.rmtree(folder / "data/reward_model", ignore_errors=True)
     shutil.copytree(head, folder / "data/reward_model")
-    types = checking.sections(folder)
-    editing.edit(folder, types, [editing.setting(text) for text in WEAKER])
-    variants.call(folder, "ppo")
+    types = checking.load_config_classes(folder)
+    editing.edit_params(folder, types, [editing.parse_setting(text) for text in WEAKER])
+    variants.run_stage_command(folder, "ppo")
     frame = pd.read_csv(folder / "data/curves/ppo.csv")
     frame = frame[frame["step"] % 2 == 0]
     names = {"kl": "objective/kl", "proxy": "eval_reward", "rubric": "eval_rubric", "right": "eval_accuracy"}
     return {"step": frame["step"].tolist(), **{name: frame[column].round(5).tolist() for name, column in names.items()}}
 
 
-def measure(given: Path, small: Path, folder: Path) -> None:
+def measure_over_optimisation(given: Path, small: Path, folder: Path) -> None:
     """All of it; what is done is in the results at once."""
-    prepare(folder, given)
-    drawn, asked = sampled(folder)
+    prepare_preset_clone(folder, given)
+    drawn, asked = sample_test_answers(folder)
     pad = models.load_tokenizer(folder / "data/sft").pad_token_id
     for size, sft in (("default", folder / "data/sft"), ("quarter", small)):
         for name, pairs in PAIRS.items():
             out = folder / f"head-{size}-{pairs or 'all'}"
             trained = train_head(folder, sft, pairs, out)
-            scores = scoring.add_scores(drawn, {"pairs": reward_model_files.load(out)}, asked, pad)["pairs"]
-            keep("best of n", f"{size}, {name}", {**trained, **best_of_n(drawn, scores.to_numpy())})
-    keep("PPO", "default, all pairs", by_ppo(folder, folder / "head-default-all"))
+            scores = scoring.add_score_columns(drawn, {"pairs": reward_model_files.load_reward_model(out)}, asked, pad)[
+                "pairs"
+            ]
+            save_result_and_picture(
+                "best of n", f"{size}, {name}", {**trained, **measure_best_of_n(drawn, scores.to_numpy())}
+            )
+    save_result_and_picture("PPO", "default, all pairs", train_ppo_and_load_path(folder, folder / "head-default-all"))
 
 
-def keep(kind: str, name: str, row: Mapping[str, Any]) -> None:
+def save_result_and_picture(kind: str, name: str, row: Mapping[str, Any]) -> None:
     """Add a result, and draw the picture anew."""
-    results = result_files.load(RESULTS, {})
+    results = result_files.load_result(RESULTS, {})
     results.setdefault(kind, {})[name] = row
-    result_files.write(RESULTS, results, adds=True)
-    over_optimisation_picture.write(results, PICTURE)
+    result_files.write_result(RESULTS, results, adds=True)
+    over_optimisation_picture.save_over_optimisation_picture(results, PICTURE)
 
 
 def main() -> None:
@@ -177,11 +188,11 @@ def main() -> None:
     parser.add_argument("--scratch", type=Path, help="a folder for the clone, which is kept")
     given = parser.parse_args()
     if given.data is None:
-        over_optimisation_picture.write(result_files.load(RESULTS), PICTURE)
+        over_optimisation_picture.save_over_optimisation_picture(result_files.load_result(RESULTS), PICTURE)
     elif given.small is None or given.scratch is None:
         parser.error("DATA needs --small and --scratch")
     else:
-        measure(given.data, given.small, given.scratch)
+        measure_over_optimisation(given.data, given.small, given.scratch)
 
 
 if __name__ == "__main__":

@@ -15,13 +15,13 @@ from tasks.common import plots
 SIZES = {"default": "-", "quarter": "--"}
 
 
-def write(results: Mapping[str, Mapping[str, Any]], target: Path) -> None:
+def save_over_optimisation_picture(results: Mapping[str, Mapping[str, Any]], target: Path) -> None:
     """Best of n on the left and in the middle, PPO on the right."""
     with mpl.rc_context(pictures.STYLE):
         figure = Figure(figsize=(8.0, 4.2), dpi=pictures.DPI, layout="constrained")
         proxy, gold, path = figure.subplots(1, 3)
-        _best_of_n(proxy, results["best of n"], "proxy", "best of n: the head's score")
-        _best_of_n(gold, results["best of n"], "rubric", "best of n: rubric, of 1")
+        _plot_best_of_n(proxy, results["best of n"], "proxy", "best of n: the head's score")
+        _plot_best_of_n(gold, results["best of n"], "rubric", "best of n: rubric, of 1")
         for name, row in results.get("PPO", {}).items():
             order = np.argsort(row["kl"])
             for column, shown in (("proxy", "reward"), ("rubric", "rubric"), ("right", "right")):
@@ -35,9 +35,9 @@ def write(results: Mapping[str, Mapping[str, Any]], target: Path) -> None:
         figure.savefig(target, metadata={"Software": None})
 
 
-def _best_of_n(axis: Axes, rows: Mapping[str, Any], column: str, title: str) -> None:
+def _plot_best_of_n(axis: Axes, rows: Mapping[str, Any], column: str, title: str) -> None:
     pairs = [*dict.fromkeys(name.partition(", ")[2] for name in rows)]
-    colours = dict(zip(pairs, plots.cycle(len(pairs)), strict=True))
+    colours = dict(zip(pairs, plots.cycle_colours(len(pairs)), strict=True))
     for name, row in rows.items():
         size, _, kind = name.partition(", ")
         mean, low, high = np.array(row[column]).T

@@ -34,14 +34,16 @@ COLUMNS = {
 WITH_INTERVAL = (variants.GREEDY, *variants.SAMPLED)
 
 
-def train(folder: Path, params: str, settings: list[str], stages: tuple[str, ...]) -> float:
+def run_stages_with_settings(folder: Path, params: str, settings: list[str], stages: tuple[str, ...]) -> float:
     """Run stages with params.yaml changed by `settings`; the CPU seconds of the last."""
     (folder / "params.yaml").write_text(params)
-    editing.edit(folder, checking.sections(folder), [editing.setting(text) for text in settings])
-    return [variants.call(folder, stage) for stage in stages][-1]
+    editing.edit_params(
+        folder, checking.load_config_classes(folder), [editing.parse_setting(text) for text in settings]
+    )
+    return [variants.run_stage_command(folder, stage) for stage in stages][-1]
 
 
-def preset(*sections: str) -> list[str]:
+def list_preset_settings(*sections: str) -> list[str]:
     """What the preset sets in these sections, in the form of `--set`."""
     given = yaml.safe_load((ROOT / f"presets/{PRESET}.yaml").read_text())
     return [f"{section}.{key}={json.dumps(value)}" for section in sections for key, value in given[section].items()]
@@ -49,31 +51,33 @@ def preset(*sections: str) -> list[str]:
 
 def run_seed(seed: int, folder: Path, given: Path) -> None:
     """Both policies of one seed."""
-    variants.prepare(seed, folder, str(given))
+    variants.prepare_variants_clone(seed, folder, str(given))
     shutil.copytree(given / "responses", folder / "data/responses")  # which the process reward model learns from
     params = (folder / "params.yaml").read_text()
-    train(folder, params, preset("solutions", "reward_model"), ("solutions", "reward_model"))
+    run_stages_with_settings(
+        folder, params, list_preset_settings("solutions", "reward_model"), ("solutions", "reward_model")
+    )
     found = {}
-    for name, settings in ((CONTROL, []), (BY_STEPS, preset("grpo"))):
-        seconds = train(folder, params, [*settings, ONE_CANDIDATE], ("grpo",))
-        variants.call(folder, "evaluate@grpo")
-        found[name] = variants.measured(folder / "data", "grpo"), seconds
-    keep(seed, found, variants.measured(given, "sft"))
+    for name, settings in ((CONTROL, []), (BY_STEPS, list_preset_settings("grpo"))):
+        seconds = run_stages_with_settings(folder, params, [*settings, ONE_CANDIDATE], ("grpo",))
+        variants.run_stage_command(folder, "evaluate@grpo")
+        found[name] = variants.load_policy_measures(folder / "data", "grpo"), seconds
+    save_seed_results(seed, found, variants.load_policy_measures(given, "sft"))
 
 
-def keep(seed: int, found: Mapping[str, tuple[pd.DataFrame, float]], sft: pd.DataFrame) -> None:
+def save_seed_results(seed: int, found: Mapping[str, tuple[pd.DataFrame, float]], sft: pd.DataFrame) -> None:
     """Add a seed's results, from the measures of both policies with their CPU seconds."""
-    results = result_files.load(RESULTS, {})
+    results = result_files.load_result(RESULTS, {})
     results.setdefault("SFT", {})[str(seed)] = {name: float(sft[name].mean()) for name in COLUMNS}
     for name, (values, seconds) in found.items():
-        row: dict[str, Any] = {**variants.compared(values, sft), "cpu_seconds": seconds}
+        row: dict[str, Any] = {**variants.compare_to_sft(values, sft), "cpu_seconds": seconds}
         if name == BY_STEPS:
-            control = variants.compared(values, found[CONTROL][0])
+            control = variants.compare_to_sft(values, found[CONTROL][0])
             row |= {f"{metric}_over_control": control[f"{metric}_over_sft"] for metric in WITH_INTERVAL}
         results.setdefault(name, {})[str(seed)] = row
     single = {f"{name} / {seed}": values.to_dict("list") for name, (values, _) in found.items()}
     single[f"SFT / {seed}"] = sft.to_dict("list")
-    result_files.write(RESULTS, results, single, adds=True)
+    result_files.write_result(RESULTS, results, single, adds=True)
 
 
 def render(results: Mapping[str, Mapping[str, Any]]) -> str:
@@ -95,7 +99,9 @@ def render(results: Mapping[str, Mapping[str, Any]]) -> str:
             shares = [f"{100 * row[metric]:.1f} %" for metric in WITH_INTERVAL]
             others = [f"{round(row[metric], 2) + 0.0:.2f}" for metric in [*COLUMNS][len(WITH_INTERVAL) :]]
             differences = [
-                _difference(row.get(f"{metric}_over_{what}")) for what in ("sft", "control") for metric in WITH_INTERVAL
+                _format_difference(row.get(f"{metric}_over_{what}"))
+                for what in ("sft", "control")
+                for metric in WITH_INTERVAL
             ]
             seconds = f"{row['cpu_seconds']:.0f}" if "cpu_seconds" in row else ""
             shown = "nothing (SFT)" if name == "SFT" else name
@@ -103,7 +109,7 @@ def render(results: Mapping[str, Mapping[str, Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _difference(found: list[float] | None) -> str:
+def _format_difference(found: list[float] | None) -> str:
     if found is None:
         return ""
     mean, low, high = (100 * value for value in found)

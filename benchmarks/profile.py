@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import result_files
-from benchmarks.engine import machine
+from benchmarks.engine import describe_machine
 from flows.engine import mlflow_run_lookup
 from flows.engine.mlflow_run_lookup import PEAK_MEMORY, PREFIX
-from flows.engine.plan import plan
+from flows.engine.plan import plan_stages
 from flows.engine.stage_types import PlannedStage
-from flows.running import FLOWS, targets
+from flows.running import FLOWS, get_flow_targets
 
 ROOT = Path(__file__).parent.parent
 RESULT = ROOT / "benchmarks/results/profile.json"
@@ -51,7 +51,7 @@ class Profile:
     stages: Sequence[Cost]
 
 
-def run(flow: str, root: Path) -> float:
+def measure_flow_seconds(flow: str, root: Path) -> float:
     """The wall time of the flow in a new clone at `root`."""
     subprocess.run(["git", "clone", "--quiet", ROOT, root], check=True)
     environ = {**os.environ, "PYTHONPATH": str(root)}
@@ -63,10 +63,10 @@ def run(flow: str, root: Path) -> float:
     return time.perf_counter() - began
 
 
-def costs(root: Path, planned: Sequence[PlannedStage]) -> list[Cost]:
+def load_stage_costs(root: Path, planned: Sequence[PlannedStage]) -> list[Cost]:
     """What the last finished run of each stage took, the longest first."""
     found = []
-    with mlflow_run_lookup.reading(root) as records:
+    with mlflow_run_lookup.open_records_reader(root) as records:
         assert records is not None, f"{root}: nothing has run there"
         for stage in planned:
             [run_id, *_] = [run_id for run_id, _ in records.finished({PREFIX + "stage": stage.name})]
@@ -78,7 +78,7 @@ def costs(root: Path, planned: Sequence[PlannedStage]) -> list[Cost]:
     return sorted(found, key=lambda cost: -cost.seconds)
 
 
-def longest(planned: Sequence[PlannedStage], seconds: Mapping[str, float]) -> float:
+def longest_chain_seconds(planned: Sequence[PlannedStage], seconds: Mapping[str, float]) -> float:
     """The time of the longest chain of stages that wait for each other."""
     ends: dict[str, float] = {}
     for stage in planned:  # upstream before downstream
@@ -86,15 +86,17 @@ def longest(planned: Sequence[PlannedStage], seconds: Mapping[str, float]) -> fl
     return max(ends.values())
 
 
-def profiled(flow: str, root: Path, wall: float, load: float) -> Profile:
+def load_flow_profile(flow: str, root: Path, wall: float, load: float) -> Profile:
     """The profile of a flow that has run at `root`."""
-    planned = plan(root, targets(flow))
-    stages = costs(root, planned)
-    where = machine("torch", "transformers", "dvc")
-    return Profile(where, wall, longest(planned, {cost.stage: cost.seconds for cost in stages}), load, stages)
+    planned = plan_stages(root, get_flow_targets(flow))
+    stages = load_stage_costs(root, planned)
+    where = describe_machine("torch", "transformers", "dvc")
+    return Profile(
+        where, wall, longest_chain_seconds(planned, {cost.stage: cost.seconds for cost in stages}), load, stages
+    )
 
 
-def parsed(results: Mapping[str, Any]) -> dict[str, Profile]:
+def parse_profiles(results: Mapping[str, Any]) -> dict[str, Profile]:
     """The profiles of a file of results."""
     return {
         flow: Profile(**{**numbers, "stages": [Cost(**cost) for cost in numbers["stages"]]})
@@ -112,12 +114,13 @@ def render(results: Mapping[str, Any]) -> str:
         "were cores. Memory is the most that a stage's processes had together, resident;",
         "pages that a warm stage shares with its server count.",
     ]
-    for flow, found in parsed(results).items():
+    for flow, found in parse_profiles(results).items():
         work = sum(cost.seconds * cost.cores for cost in found.stages)
         lines += [
             *("", f"## {flow}", ""),
-            f"On {found.machine}: {_told(found.seconds)} in all (load of the machine when it began: "
-            f"{found.load:.1f}); {_told(found.path)} along the longest chain of stages, {_told(work)} of cores.",
+            f"On {found.machine}: {_format_minutes(found.seconds)} in all (load of the machine when it began: "
+            f"{found.load:.1f}); {_format_minutes(found.path)} along the longest chain of stages, "
+            f"{_format_minutes(work)} of cores.",
             *("", "| stage | s | cores | share of the work | peak MB |", "|---|---|---|---|---|"),
         ]
         lines += [
@@ -131,10 +134,13 @@ def render(results: Mapping[str, Any]) -> str:
 def duration(results: Mapping[str, Any], flow: str) -> str:
     """A sentence: what the default run of a flow took, and where."""
     where = results[flow]["machine"].partition("),")[0]
-    return f"From an empty cache the default run took {_told(results[flow]['seconds'])} on {where}), without a GPU.\n"
+    return (
+        f"From an empty cache the default run took {_format_minutes(results[flow]['seconds'])} on {where}), without "
+        "a GPU.\n"
+    )
 
 
-def _told(seconds: float) -> str:
+def _format_minutes(seconds: float) -> str:
     return f"{int(seconds) // 60} min {int(seconds) % 60:02} s"
 
 
@@ -143,13 +149,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("flows", nargs="*", choices=[*FLOWS, []], default=[*FLOWS])
     asked = parser.parse_args().flows
-    profiles = parsed(result_files.load(RESULT, {}))
+    profiles = parse_profiles(result_files.load_result(RESULT, {}))
     for flow in asked:
         with tempfile.TemporaryDirectory() as folder:
             root, load = Path(folder) / "clone", os.getloadavg()[0]
-            profiles[flow] = profiled(flow, root, run(flow, root), load)
+            profiles[flow] = load_flow_profile(flow, root, measure_flow_seconds(flow, root), load)
         results = {name: asdict(one) for name, one in profiles.items()}
-        result_files.write(RESULT, results, adds=True)
+        result_files.write_result(RESULT, results, adds=True)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ OPERATORS |= {ast.Mod: ast.Mult, ast.Pow: ast.Mult}
 Edit = tuple[str, int, int]  # path, index of the node in its tree and of the change among the node's changes
 
 
-def changes(node: ast.AST) -> Iterator[tuple[str, str]]:
+def iterate_node_changes(node: ast.AST) -> Iterator[tuple[str, str]]:
     """The kind of each change to a node, and the text that takes its place."""
     if isinstance(node, ast.Constant) and isinstance(node.value, bool):
         yield "constant", str(not node.value)
@@ -38,7 +38,7 @@ def changes(node: ast.AST) -> Iterator[tuple[str, str]]:
         yield "statement", "return None"
 
 
-def nodes(source: bytes) -> list[Any]:
+def list_editable_nodes(source: bytes) -> list[Any]:
     """The nodes that may be changed, without texts that nobody uses and the parts of f-strings, whose places Python
     does not know.
     """
@@ -52,22 +52,22 @@ def nodes(source: bytes) -> list[Any]:
     return editable
 
 
-def edits(root: Path, lines: Mapping[str, set[int]]) -> dict[str, list[Edit]]:
+def list_edits_by_kind(root: Path, lines: Mapping[str, set[int]]) -> dict[str, list[Edit]]:
     """Kind -> all edits of that kind on these lines of files below `root`."""
     kinds: dict[str, list[Edit]] = {}
     for path, numbers in sorted(lines.items()):
-        for index, node in enumerate(nodes((root / path).read_bytes())):
+        for index, node in enumerate(list_editable_nodes((root / path).read_bytes())):
             if getattr(node, "lineno", 0) in numbers:
-                for which, (kind, _) in enumerate(changes(node)):
+                for which, (kind, _) in enumerate(iterate_node_changes(node)):
                     kinds.setdefault(kind, []).append((path, index, which))
     return kinds
 
 
-def apply(source: bytes, edit: Edit) -> tuple[bytes, str]:
+def apply_edit(source: bytes, edit: Edit) -> tuple[bytes, str]:
     """The file with the edit, and the edit as a line of text."""
     path, index, which = edit
-    node = nodes(source)[index]
-    _, text = [*changes(node)][which]
+    node = list_editable_nodes(source)[index]
+    _, text = [*iterate_node_changes(node)][which]
     starts = [0, *(index + 1 for index, byte in enumerate(source) if byte == 10)]
     first, last = starts[node.lineno - 1] + node.col_offset, starts[node.end_lineno - 1] + node.end_col_offset
     described = f"{path}:{node.lineno}: {' '.join(source[first:last].decode().split())[:60]} -> {text[:60]}"

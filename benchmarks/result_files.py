@@ -30,62 +30,62 @@ UNKNOWN, NOT_KEPT = "unknown", "not kept"
 FIELDS = {"commit", "processor", "per_problem", "result", "sha256"}
 
 
-def load(path: Path, default: Any = None) -> Any:
+def load_result(path: Path, default: Any = None) -> Any:
     """The result in a file; `default`, if there is one, where the file does not exist."""
     return json.loads(path.read_text())["result"] if default is None or path.exists() else default
 
 
-def values(path: Path) -> dict[str, Any]:
+def load_single_values(path: Path) -> dict[str, Any]:
     """The single values behind a result; none where they were not kept."""
     packed = json.loads(path.read_text())["per_problem"] if path.exists() else NOT_KEPT
     return {} if packed == NOT_KEPT else json.loads(zlib.decompress(base64.b85decode(packed)))
 
 
-def write(path: Path, result: Any, single: Mapping[str, Any] | None = None, *, adds: bool = False) -> None:
+def write_result(path: Path, result: Any, single: Mapping[str, Any] | None = None, *, adds: bool = False) -> None:
     """Write a result that was measured at this clone's commit on this machine.
 
     `single` are the values behind it. With `adds` the result contains the one that the file has: its commits,
     processors and values stay.
     """
     earlier = json.loads(path.read_text()) if adds and path.exists() else {}
-    packed = {**values(path), **(single or {})} if adds else single
+    packed = {**load_single_values(path), **(single or {})} if adds else single
     content = {
-        "commit": _joined(" ", earlier.get("commit"), commit()),
-        "processor": _joined("; ", earlier.get("processor"), processor()),
-        "per_problem": pack(packed) if packed else NOT_KEPT,
+        "commit": _join_distinct_parts(" ", earlier.get("commit"), describe_commit()),
+        "processor": _join_distinct_parts("; ", earlier.get("processor"), describe_processor()),
+        "per_problem": pack_values(packed) if packed else NOT_KEPT,
         "result": result,
     }
     if "reason" in earlier:
         content["reason"] = earlier["reason"]
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({**content, "sha256": seal(content)}, indent=1, ensure_ascii=False) + "\n")
+    path.write_text(json.dumps({**content, "sha256": hash_content(content)}, indent=1, ensure_ascii=False) + "\n")
 
 
-def pack(single: Mapping[str, Any]) -> str:
+def pack_values(single: Mapping[str, Any]) -> str:
     """Values as text: JSON, compressed, in base 85."""
     return base64.b85encode(zlib.compress(json.dumps(single, separators=(",", ":")).encode(), 9)).decode()
 
 
-def seal(content: Mapping[str, Any]) -> str:
+def hash_content(content: Mapping[str, Any]) -> str:
     """The SHA-256 of a file's content but for its hash."""
     rest = {key: value for key, value in content.items() if key != "sha256"}
     return hashlib.sha256(json.dumps(rest, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
-def problem_values(evaluation: Path, *metrics: str) -> dict[str, list[float]]:
+def load_problem_values(evaluation: Path, *metrics: str) -> dict[str, list[float]]:
     """The values of an evaluation's metrics, one for each problem in the order of their ids."""
     long = pd.read_parquet(evaluation / "measures.parquet")
     wide = long.pivot(index="problem_id", columns="metric", values="value")
     return {name: [float(f"{value:.6g}") for value in wide[name]] for name in metrics}
 
 
-def commit() -> str:
+def describe_commit() -> str:
     """This clone's commit, with a plus sign where the code was changed since."""
-    changed = _git(ROOT, "status", "--porcelain", "--", "tasks", "flows", "params.yaml", "dvc.yaml")
-    return (_git(ROOT, "rev-parse", "HEAD") or UNKNOWN) + ("+" if changed else "")
+    changed = _run_git(ROOT, "status", "--porcelain", "--", "tasks", "flows", "params.yaml", "dvc.yaml")
+    return (_run_git(ROOT, "rev-parse", "HEAD") or UNKNOWN) + ("+" if changed else "")
 
 
-def processor() -> str:
+def describe_processor() -> str:
     """The processor's name, with family and model: a name alone can stand for several generations."""
     info = Path("/proc/cpuinfo")
     facts: dict[str, str] = {}
@@ -96,19 +96,19 @@ def processor() -> str:
     return f"{name}, family {facts['cpu family']}, model {facts['model']}" if "cpu family" in facts else name
 
 
-def faults(root: Path) -> Iterator[str]:
+def find_result_file_faults(root: Path) -> Iterator[str]:
     """A line for each result file that is not sealed, or whose commit is not in the history of a clone that has all of
     it.
     """
     history = None
-    if _git(root, "rev-parse", "--is-shallow-repository") == "false":
-        history = (_git(root, "rev-list", "HEAD") or "").split()
+    if _run_git(root, "rev-parse", "--is-shallow-repository") == "false":
+        history = (_run_git(root, "rev-list", "HEAD") or "").split()
     for path in sorted((root / FOLDER).rglob("*.json")):
         name, content = path.relative_to(root), json.loads(path.read_text())
         if missing := sorted(FIELDS - {*content}):
             yield f"{name}: has no {', '.join(missing)}"
             continue
-        if content["sha256"] != seal(content):
+        if content["sha256"] != hash_content(content):
             yield f"{name}: was changed: its sha256 is not that of its content"
         for word in content["commit"].split():
             if word == UNKNOWN:
@@ -118,11 +118,11 @@ def faults(root: Path) -> Iterator[str]:
                 yield f"{name}: commit {word} is not in the history"
 
 
-def _joined(separator: str, *parts: str | None) -> str:
+def _join_distinct_parts(separator: str, *parts: str | None) -> str:
     return separator.join(dict.fromkeys(word for part in parts if part for word in part.split(separator)))
 
 
-def _git(root: Path, *words: str) -> str | None:
+def _run_git(root: Path, *words: str) -> str | None:
     """What git prints; None where it fails."""
     done = subprocess.run(["git", *words], cwd=root, capture_output=True, text=True, check=False)
     return done.stdout.strip() if done.returncode == 0 else None

@@ -22,7 +22,7 @@ import pandas as pd
 import torch
 
 from benchmarks import result_files, simulated_people
-from benchmarks.variants import call
+from benchmarks.variants import run_stage_command
 from flows.params import checking, editing
 from tasks.algorithms.language import accumulation, reward_model, step_rewards
 from tasks.algorithms.language.completions import make_completions
@@ -69,7 +69,7 @@ class Case:
     trains: bool = True  # otherwise SFT itself is the reward model, by its own log-probabilities
 
 
-def eighth(shuffled: bool) -> Callable[[Path], None]:
+def make_eighth_pairs_writer(shuffled: bool) -> Callable[[Path], None]:
     """The training pairs of every eighth prompt; `shuffled`: each pair is a group of its own, so that a prompt's pairs
     come in many steps.
     """
@@ -130,11 +130,13 @@ CASES: dict[str, Case] = {
     "outcome, a head": Case([*HEAD, "reward_model.objective=outcome"], ["solutions"]),
     "process, a head": Case([*HEAD, "reward_model.objective=process"], ["solutions"]),
     "an eighth of the pairs by ranking, 8 epochs": Case(
-        [*EIGHTH, "reward_model.prompts_per_batch=16"], (), eighth(False)
+        [*EIGHTH, "reward_model.prompts_per_batch=16"], (), make_eighth_pairs_writer(False)
     ),
-    "the same pairs shuffled, 8 epochs": Case([*EIGHTH, "reward_model.prompts_per_batch=160"], (), eighth(True)),
+    "the same pairs shuffled, 8 epochs": Case(
+        [*EIGHTH, "reward_model.prompts_per_batch=160"], (), make_eighth_pairs_writer(True)
+    ),
     **{
-        name: Case(PEOPLE, ["preferences"], simulated_people.writer(accuracies, judgements, overlap))
+        name: Case(PEOPLE, ["preferences"], simulated_people.make_judgements_writer(accuracies, judgements, overlap))
         for name, (accuracies, judgements, overlap) in {
             "400 judgements by one person of 0.95": ((0.95,), 400, 1),
             "400 judgements by three people of 0.8, one each": ((0.8, 0.8, 0.8), 400, 1),
@@ -145,14 +147,14 @@ CASES: dict[str, Case] = {
 }
 
 
-def prepare(seed: int, folder: Path, given: Path) -> None:
+def prepare_reward_model_clone(seed: int, folder: Path, given: Path) -> None:
     """A clone with this seed in every section, and the outs of an earlier run."""
     subprocess.run(["git", "clone", "--quiet", "--local", str(ROOT), str(folder)], check=True)
     params = folder / "params.yaml"
     params.write_text(re.sub(r"^  seed: \d+", f"  seed: {seed}", params.read_text(), flags=re.MULTILINE))
     for name in UPSTREAM:
         shutil.copytree(given / name, folder / "data" / name, dirs_exist_ok=True)
-    call(folder, "preferences")  # by today's code
+    run_stage_command(folder, "preferences")  # by today's code
 
 
 def run_case(folder: Path, params: str, case: Case) -> dict[str, Any]:
@@ -160,19 +162,23 @@ def run_case(folder: Path, params: str, case: Case) -> dict[str, Any]:
     (folder / "params.yaml").write_text(params)
     if case.change is not None:
         case.change(folder)
-    editing.edit(folder, checking.sections(folder), [editing.setting(text) for text in case.settings])
+    editing.edit_params(
+        folder, checking.load_config_classes(folder), [editing.parse_setting(text) for text in case.settings]
+    )
     kept = folder / "kept"
     if "preferences" in case.stages:
         shutil.copytree(folder / "data/preferences", kept)
     try:
-        cost = sum(call(folder, stage) for stage in (*case.stages, *(["reward_model"] if case.trains else [])))
+        cost = sum(
+            run_stage_command(folder, stage) for stage in (*case.stages, *(["reward_model"] if case.trains else []))
+        )
     finally:
         if kept.exists():
             shutil.rmtree(folder / "data/preferences", ignore_errors=True)
             kept.rename(folder / "data/preferences")
     if not case.trains:
-        untrained(folder)
-    values, ranked = scored(folder)
+        write_untrained_reward_model(folder)
+    values, ranked = score_test_answers(folder)
     values.to_parquet(folder / "values.parquet")
     metrics = json.loads((folder / "data/metrics/reward_model.json").read_text())
     return {
@@ -185,7 +191,7 @@ def run_case(folder: Path, params: str, case: Case) -> dict[str, Any]:
     }
 
 
-def untrained(folder: Path) -> None:
+def write_untrained_reward_model(folder: Path) -> None:
     """SFT as a reward model of log-probabilities; its metrics are those that the default one had before its
     training.
     """
@@ -197,17 +203,19 @@ def untrained(folder: Path) -> None:
 
 
 @torch.no_grad()
-def scored(folder: Path) -> tuple[pd.DataFrame, dict[str, float]]:
+def score_test_answers(folder: Path) -> tuple[pd.DataFrame, dict[str, float]]:
     """Of each test problem, by temperature, whether the answer with the highest reward is right; and how the reward
     orders answers.
     """
-    model, tokenizer = (load(folder / "data/reward_model") for load in (reward_model_files.load, models.load_tokenizer))
-    drawn = tables.read(Generations, folder / ANSWERS / "generations.parquet")
+    model, tokenizer = (
+        load(folder / "data/reward_model") for load in (reward_model_files.load_reward_model, models.load_tokenizer)
+    )
+    drawn = tables.read_table(Generations, folder / ANSWERS / "generations.parquet")
     drawn = drawn[drawn["temperature"].isin([0.0, *TEMPERATURES])].reset_index(drop=True)
-    asked = tables.read(Problems, folder / ANSWERS / "asked.parquet")
+    asked = tables.read_table(Problems, folder / ANSWERS / "asked.parquet")
     places = {name: place for place, name in enumerate(asked["problem_id"])}
     whole = make_completions(
-        prompts.encode_rows(tokenizer, tables.records(asked)),
+        prompts.encode_prompt_rows(tokenizer, tables.list_records(asked)),
         [places[name] for name in drawn["problem_id"]],
         [
             chat.encode_response(tokenizer, text, ended)
@@ -217,26 +225,26 @@ def scored(folder: Path) -> tuple[pd.DataFrame, dict[str, float]]:
     )
     rewards = torch.zeros(len(whole))
     for rows in accumulation.cut_into_micro_batches(whole, torch.arange(len(whole)), 128):
-        rewards[rows] = reward_model.score(model, whole.rows(rows))
+        rewards[rows] = reward_model.score_responses(model, whole.rows(rows))
     drawn["reward"] = rewards.numpy()
-    named = {measures.label(temperature): temperature for temperature in TEMPERATURES}
+    named = {measures.format_temperature_suffix(temperature): temperature for temperature in TEMPERATURES}
     references = dict(zip(asked["problem_id"], asked["answer"], strict=True))
-    values = measures.per_problem(drawn, references, named, [8])
-    ranked = measures.ranking(drawn, named, 0, 100)
+    values = measures.compute_problem_measures(drawn, references, named, [8])
+    ranked = measures.compute_ranking_accuracies(drawn, named, 0, 100)
     return values[[*BEST, *CONTROLS]], {name: ranked[name].mean for name in RANKED}
 
 
-def compared(values: pd.DataFrame, base: pd.DataFrame) -> dict[str, list[float]]:
+def compare_best_of_8(values: pd.DataFrame, base: pd.DataFrame) -> dict[str, list[float]]:
     """Each best-of-8's paired difference to that by `base`, with a 95 % interval over problems."""
     assert values.index.equals(base.index), "the same problems"
-    differences = {name: estimates.bootstrap(values[name] - base[name], 0, RESAMPLES) for name in BEST}
+    differences = {name: estimates.bootstrap_mean(values[name] - base[name], 0, RESAMPLES) for name in BEST}
     return {name: [found.mean, found.low, found.high] for name, found in differences.items()}
 
 
 def run_seed(seed: int, folder: Path, given: Path, names: Sequence[str]) -> None:
     """Run the cases of one seed; each result is written at once."""
     if not folder.exists():
-        prepare(seed, folder, given)
+        prepare_reward_model_clone(seed, folder, given)
         shutil.copyfile(folder / "params.yaml", folder / "params.before")
     params = (folder / "params.before").read_text()
     table = folder / "base.parquet"
@@ -245,14 +253,14 @@ def run_seed(seed: int, folder: Path, given: Path, names: Sequence[str]) -> None
         values = pd.read_parquet(folder / "values.parquet")
         if name == BASE:
             values.to_parquet(table)
-        keep(seed, name, {**found, "over_pairs": compared(values, pd.read_parquet(table))}, values)
+        save_case_result(seed, name, {**found, "over_pairs": compare_best_of_8(values, pd.read_parquet(table))}, values)
 
 
-def keep(seed: int, name: str, row: dict[str, Any], values: pd.DataFrame) -> None:
+def save_case_result(seed: int, name: str, row: dict[str, Any], values: pd.DataFrame) -> None:
     """Add a result, with the values of its problems."""
-    results = result_files.load(RESULTS, {})
+    results = result_files.load_result(RESULTS, {})
     results.setdefault(name, {})[str(seed)] = row
-    result_files.write(RESULTS, results, {f"{name} / {seed}": values.to_dict("list")}, adds=True)
+    result_files.write_result(RESULTS, results, {f"{name} / {seed}": values.to_dict("list")}, adds=True)
 
 
 def render(results: Mapping[str, Mapping[str, Any]]) -> str:
@@ -278,36 +286,38 @@ def render(results: Mapping[str, Mapping[str, Any]]) -> str:
         "|---|" + "---|" * len(columns),
     ]
     for name in [name for name in CASES if name in results]:
-        lines += [f"| {name} | {seed} | {' | '.join(cells(row))} |" for seed, row in sorted(results[name].items())]
+        lines += [
+            f"| {name} | {seed} | {' | '.join(format_case_cells(row))} |" for seed, row in sorted(results[name].items())
+        ]
         if len(results[name]) > 1:
-            lines.append(f"| {name} | mean | {' | '.join(means([*results[name].values()]))} |")
+            lines.append(f"| {name} | mean | {' | '.join(format_mean_cells([*results[name].values()]))} |")
     lines += ["", "## The same answers without a reward model", "", f"| seed | {' | '.join(CONTROLS.values())} |"]
     lines.append("|---|" + "---|" * len(CONTROLS))
     for seed, row in sorted(results.get(BASE, {}).items()):
-        lines.append(f"| {seed} | {' | '.join(percent(row['evaluated'][name]) for name in CONTROLS)} |")
+        lines.append(f"| {seed} | {' | '.join(format_percent(row['evaluated'][name]) for name in CONTROLS)} |")
     return "\n".join(lines) + "\n"
 
 
-def cells(row: Mapping[str, Any]) -> list[str]:
+def format_case_cells(row: Mapping[str, Any]) -> list[str]:
     """A row's cells behind its seed."""
     over = ["{:+.1f} [{:+.1f}, {:+.1f}]".format(*(100 * value for value in row["over_pairs"][name])) for name in BEST]
     model, fitted = row["reward_model"], row["trained"].get("accuracy", float("nan"))
     shown = (
-        [percent(row["evaluated"][name]) for name in BEST],
-        [percent(row["evaluated"][name]) for name in RANKED],
+        [format_percent(row["evaluated"][name]) for name in BEST],
+        [format_percent(row["evaluated"][name]) for name in RANKED],
     )
     return [
         *shown[0],
         *over,
         *shown[1],
-        percent(model["accuracy"]),
+        format_percent(model["accuracy"]),
         f"{model['loss']:.3f}",
-        percent(fitted),
+        format_percent(fitted),
         f"{row['cpu_seconds']:.0f}",
     ]
 
 
-def means(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+def format_mean_cells(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """The means over seeds; a difference is set in bold where all seeds' intervals lie on one side of 0."""
     over = []
     for name in BEST:
@@ -320,20 +330,20 @@ def means(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         return float(np.mean([read(row) for row in rows]))
 
     def evaluated(names: Mapping[str, str]) -> list[str]:
-        return [percent(mean(lambda row, name=name: row["evaluated"][name])) for name in names]
+        return [format_percent(mean(lambda row, name=name: row["evaluated"][name])) for name in names]
 
     numbers = [
-        percent(mean(lambda row: row["reward_model"]["accuracy"])),
+        format_percent(mean(lambda row: row["reward_model"]["accuracy"])),
         f"{mean(lambda row: row['reward_model']['loss']):.3f}",
     ]
     numbers += [
-        percent(mean(lambda row: row["trained"].get("accuracy", np.nan))),
+        format_percent(mean(lambda row: row["trained"].get("accuracy", np.nan))),
         f"{mean(lambda row: row['cpu_seconds']):.0f}",
     ]
     return [*evaluated(BEST), *over, *evaluated(RANKED), *numbers]
 
 
-def percent(share: float) -> str:
+def format_percent(share: float) -> str:
     """A share as the page writes it; nothing for one that there is not."""
     return "" if np.isnan(share) else f"{100 * share:.1f} %"
 

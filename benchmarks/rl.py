@@ -20,7 +20,13 @@ from typing import Any
 
 from benchmarks import result_files
 from benchmarks.rl_cases import ALGORITHMS, CPU, CUDA, OURS, QUICK, THEIRS, THREADS, Case, Device, Size
-from benchmarks.rl_report import Times, introduction, name, tables, variant_table
+from benchmarks.rl_report import (
+    Times,
+    format_case_name,
+    render_all_tables,
+    render_rl_introduction,
+    render_variant_table,
+)
 
 RESULT = Path(__file__).parent / "results/rl.json"
 LENGTHS = (64, 256)  # of prompts
@@ -71,7 +77,7 @@ class Gate:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1e6 if sys.platform == "darwin" else 1e3)
 
 
-def serve(side: str, case: Case, pipe: Connection) -> None:
+def run_side_process(side: str, case: Case, pipe: Connection) -> None:
     """One side of one case, in a process of its own."""
     os.environ |= QUIET
     import torch
@@ -82,7 +88,7 @@ def serve(side: str, case: Case, pipe: Connection) -> None:
     rl_sides.SIDES[side](case, Gate(pipe, case.device))
 
 
-def agree(size: Size, prompt: int, folder: Path) -> None:
+def check_agreement_in_process(size: Size, prompt: int, folder: Path) -> None:
     """Exit with an error unless both sides give the same losses and gradients; in a process of its own."""
     os.environ |= QUIET
     import torch
@@ -90,10 +96,10 @@ def agree(size: Size, prompt: int, folder: Path) -> None:
     from benchmarks import rl_agreement
 
     torch.set_num_threads(THREADS)
-    rl_agreement.check(size, prompt, THREADS, folder)
+    rl_agreement.check_losses_and_gradients(size, prompt, THREADS, folder)
 
 
-def told(pipe: Connection, label: str) -> Any:
+def receive_message(pipe: Connection, label: str) -> Any:
     """A side's next message; SystemExit if it has died, with its reason on standard error."""
     try:
         return pipe.recv()
@@ -101,7 +107,7 @@ def told(pipe: Connection, label: str) -> Any:
         raise SystemExit(f"{label}: its process has ended early") from None
 
 
-def measure(runs: dict[str, tuple[str, Case]]) -> dict[str, Times]:
+def measure_steps_in_turns(runs: dict[str, tuple[str, Case]]) -> dict[str, Times]:
     """The times of each named (side, case), which take turns; another one begins in each round."""
     spawn = multiprocessing.get_context("spawn")
     found: dict[str, Times] = {label: Times() for label in runs}
@@ -110,15 +116,15 @@ def measure(runs: dict[str, tuple[str, Case]]) -> dict[str, Times]:
     try:
         for label, (side, case) in runs.items():
             pipes[label], far = spawn.Pipe()
-            children.append(spawn.Process(target=serve, args=(side, case, far), daemon=True))
+            children.append(spawn.Process(target=run_side_process, args=(side, case, far), daemon=True))
             children[-1].start()
             far.close()
         for label, times in found.items():
-            times.loaded = told(pipes[label], label)
+            times.loaded = receive_message(pipes[label], label)
         for number in range(min(case.steps for _, case in runs.values())):
             for label in list(found)[:: 1 if number % 2 == 0 else -1]:
                 pipes[label].send("go")
-                seconds, sampling, tokens, found[label].peak = told(pipes[label], label)
+                seconds, sampling, tokens, found[label].peak = receive_message(pipes[label], label)
                 if number >= WARM_UP:
                     found[label].steps.append(seconds)
                     found[label].sampling.append(sampling)
@@ -135,14 +141,16 @@ def measure(runs: dict[str, tuple[str, Case]]) -> dict[str, Times]:
 def check_agreement(size: Size, prompt: int) -> None:
     """SystemExit unless both sides give the same losses and gradients."""
     with tempfile.TemporaryDirectory() as folder:
-        child = multiprocessing.get_context("spawn").Process(target=agree, args=(size, prompt, Path(folder)))
+        child = multiprocessing.get_context("spawn").Process(
+            target=check_agreement_in_process, args=(size, prompt, Path(folder))
+        )
         child.start()
         child.join()
     if child.exitcode:
         raise SystemExit("The two sides do not give the same loss and gradient: nothing is measured.")
 
 
-def cases(size: Size, device: Device, lengths: Sequence[int], rounds: int) -> list[Case]:
+def build_cases(size: Size, device: Device, lengths: Sequence[int], rounds: int) -> list[Case]:
     """Every line of the tables."""
     return [
         Case(algorithm, prompt, natural, size, device, THREADS, WARM_UP + rounds)
@@ -152,7 +160,7 @@ def cases(size: Size, device: Device, lengths: Sequence[int], rounds: int) -> li
     ]
 
 
-def variants(size: Size, device: Device, prompt: int, rounds: int) -> dict[str, tuple[str, Case]]:
+def build_trl_variants(size: Size, device: Device, prompt: int, rounds: int) -> dict[str, tuple[str, Case]]:
     """TRL under other settings, on half of the prompts, since all variants are in memory at once.
 
     Continuous batching is left out: on a CPU it took 3.5 times as long as `generate`, and memory by the gigabyte.
@@ -168,7 +176,7 @@ def variants(size: Size, device: Device, prompt: int, rounds: int) -> dict[str, 
     return {label: (THEIRS, case) for label, case in changed.items()}
 
 
-def arguments() -> argparse.Namespace:
+def parse_arguments() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.rl", description=__doc__)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
@@ -179,28 +187,32 @@ def arguments() -> argparse.Namespace:
 
 def main() -> None:
     """Check, measure and write."""
-    given = arguments()
+    given = parse_arguments()
     load, began = os.getloadavg()[0], time.perf_counter()
     size = QUICK if given.quick else CUDA if given.device == "cuda" else CPU
     lengths, rounds = ((8,), 2) if given.quick else (LENGTHS, ROUNDS)
     check_agreement(QUICK if given.quick else replace(CPU, prompts=2, pairs=4), lengths[0])
     print("Losses and gradients of both sides are equal.", flush=True)
     results = []
-    for case in cases(size, given.device, lengths, rounds):
-        results.append((case, measure({OURS: (OURS, case), THEIRS: (THEIRS, case)})))
+    for case in build_cases(size, given.device, lengths, rounds):
+        results.append((case, measure_steps_in_turns({OURS: (OURS, case), THEIRS: (THEIRS, case)})))
         middle = (f"{side} {statistics.median(times.steps):.2f}" for side, times in results[-1][1].items())
-        print(f"{case.algorithm}, {name(case)}: seconds a step: {', '.join(middle)}", flush=True)
-    tried = {} if given.quick else measure(variants(size, given.device, lengths[0], VARIANT_ROUNDS))
-    lines = introduction(size, given.device, rounds, load, time.perf_counter() - began)
-    lines += [*tables(results), *(variant_table(tried) if tried else [])]
+        print(f"{case.algorithm}, {format_case_name(case)}: seconds a step: {', '.join(middle)}", flush=True)
+    tried = (
+        {}
+        if given.quick
+        else measure_steps_in_turns(build_trl_variants(size, given.device, lengths[0], VARIANT_ROUNDS))
+    )
+    lines = render_rl_introduction(size, given.device, rounds, load, time.perf_counter() - began)
+    lines += [*render_all_tables(results), *(render_variant_table(tried) if tried else [])]
     print("\n".join(lines))
     out = given.out or (None if given.quick or given.device == "cuda" else RESULT)
     if out:
         single = {
-            f"{case.algorithm}, {name(case)}": {side: vars(times) for side, times in sides.items()}
+            f"{case.algorithm}, {format_case_name(case)}": {side: vars(times) for side, times in sides.items()}
             for case, sides in results
         }
-        result_files.write(out, {"page": lines}, single)
+        result_files.write_result(out, {"page": lines}, single)
 
 
 if __name__ == "__main__":

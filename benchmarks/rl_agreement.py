@@ -16,27 +16,27 @@ from benchmarks.rl_sides import (
     DPO_BETA,
     DPO_OBJECTIVE,
     PAD,
-    build,
-    dpo_pairs,
-    grpo_settings,
-    prompts,
-    responses,
-    reward,
+    build_dpo_pairs,
+    build_grpo_settings,
+    build_random_model,
+    compute_even_token_shares,
+    draw_prompts,
+    draw_responses,
 )
-from tasks.algorithms.common.linear import with_fast_products
+from tasks.algorithms.common.linear import replace_linear_layers
 from tasks.algorithms.language import dpo, grpo
 from tasks.algorithms.language.advantages import group_advantages
-from tasks.algorithms.language.completions import make_completions, token_logps
+from tasks.algorithms.language.completions import compute_token_logps, make_completions
 from tasks.algorithms.language.experience import Experience
 
 
-def check(size: Size, prompt: int, threads: int, folder: Path) -> None:
+def check_losses_and_gradients(size: Size, prompt: int, threads: int, folder: Path) -> None:
     """AssertionError where a loss, or the gradient of any weight, differs; always on the processor in fp32."""
     _check_grpo(Case("grpo", prompt, True, size, "cpu", threads, 1), folder)
     _check_dpo(Case("dpo", prompt, True, size, "cpu", threads, 1), folder)
 
 
-def _still() -> Any:
+def _make_frozen_optimizer() -> Any:
     """An optimizer that changes neither weights nor gradients."""
     from tests.oracles.frozen import Still
 
@@ -47,17 +47,19 @@ def _check_grpo(case: Case, folder: Path) -> None:
     from tests.oracles import judge
     from tests.oracles.frozen import gradients
 
-    model, count = with_fast_products(build(case)).eval(), case.size.prompts * case.size.samples
-    given = responses(case, count, case.size.shape["vocab_size"] - 1)
-    batch = make_completions(prompts(case), [row // case.size.samples for row in range(count)], given, PAD)
+    model, count = replace_linear_layers(build_random_model(case)).eval(), case.size.prompts * case.size.samples
+    given = draw_responses(case, count, case.size.shape["vocab_size"] - 1)
+    batch = make_completions(draw_prompts(case), [row // case.size.samples for row in range(count)], given, PAD)
     with torch.no_grad():
-        old = token_logps(model, batch)
-    rewards = torch.tensor(reward(given))
+        old = compute_token_logps(model, batch)
+    rewards = torch.tensor(compute_even_token_shares(given))
     experience = Experience(batch, old, rewards, torch.ones(count, dtype=torch.bool))
-    settings = grpo_settings(case)
-    row = next(grpo.fit(model, lambda _: experience, _still(), settings, start=0, steps=1, reference=None))
+    settings = build_grpo_settings(case)
+    row = next(
+        grpo.fit(model, lambda _: experience, _make_frozen_optimizer(), settings, start=0, steps=1, reference=None)
+    )
     trainer = judge.grpo(
-        build(case),
+        build_random_model(case),
         folder,
         loss_type=settings.aggregation,
         beta=0.0,
@@ -74,10 +76,10 @@ def _check_dpo(case: Case, folder: Path) -> None:
     from tests.oracles import judge
     from tests.oracles.frozen import gradients
 
-    model = with_fast_products(build(case)).eval()
-    pairs, given = dpo_pairs(case)
-    known = dpo.reference_logps(model, [pairs.responses])
-    row = next(dpo.fit(model, [pairs], _still(), reference=known, objective=DPO_OBJECTIVE))
-    trainer = judge.dpo(build(case), build(case), folder, beta=DPO_BETA)
-    theirs = trainer(judge.preference_batch(prompts(case), given[::2], given[1::2]))
+    model = replace_linear_layers(build_random_model(case)).eval()
+    pairs, given = build_dpo_pairs(case)
+    known = dpo.compute_reference_logps(model, [pairs.responses])
+    row = next(dpo.fit(model, [pairs], _make_frozen_optimizer(), reference=known, objective=DPO_OBJECTIVE))
+    trainer = judge.dpo(build_random_model(case), build_random_model(case), folder, beta=DPO_BETA)
+    theirs = trainer(judge.preference_batch(draw_prompts(case), given[::2], given[1::2]))
     judge.same((row["loss"], gradients(model)), theirs)

@@ -44,7 +44,7 @@ class Case:
     trl: Mapping[str, Any] = field(default_factory=lambda: STATIC)  # changes to GRPOConfig
 
 
-def llama(width: int, layers: int, heads: int, inner: int, vocabulary: int) -> dict[str, Any]:
+def build_llama_shape(width: int, layers: int, heads: int, inner: int, vocabulary: int) -> dict[str, Any]:
     """A Llama's shape, embeddings tied."""
     return {
         "vocab_size": vocabulary,
@@ -59,11 +59,22 @@ def llama(width: int, layers: int, heads: int, inner: int, vocabulary: int) -> d
 
 
 QWEN = {
-    **llama(896, 24, 14, 4864, 151936),
+    **build_llama_shape(896, 24, 14, 4864, 151936),
     "num_key_value_heads": 2,
     "rope_parameters": {"rope_type": "default", "rope_theta": 1e6},
 }
 STOP = 1 / 36  # of at most 64 tokens: 30 in the mean
-CPU = Size("llama", llama(320, 7, 5, 864, 4096), prompts=8, samples=8, pairs=8, response=64, stop=STOP, micro_batch=16)
+CPU = Size(
+    "llama",
+    build_llama_shape(320, 7, 5, 864, 4096),
+    prompts=8,
+    samples=8,
+    pairs=8,
+    response=64,
+    stop=STOP,
+    micro_batch=16,
+)
 CUDA = Size("qwen2", QWEN, prompts=8, samples=8, pairs=8, response=64, stop=STOP, micro_batch=16)
-QUICK = Size("llama", llama(32, 2, 2, 64, 64), prompts=2, samples=2, pairs=2, response=6, stop=0.2, micro_batch=2)
+QUICK = Size(
+    "llama", build_llama_shape(32, 2, 2, 64, 64), prompts=2, samples=2, pairs=2, response=6, stop=0.2, micro_batch=2
+)

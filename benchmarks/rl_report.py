@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from benchmarks import tables as page_tables
-from benchmarks.engine import machine
+from benchmarks.engine import describe_machine
 from benchmarks.rl_cases import OURS, THEIRS, THREADS, Case, Device, Size
 from tasks.algorithms.common import matmul_backend
 
@@ -27,37 +27,39 @@ class Times:
         return [count / seconds for count, seconds in zip(self.tokens, self.sampling, strict=True)]
 
 
-def span(values: list[float], digits: int) -> str:
+def format_median_and_range(values: list[float], digits: int) -> str:
     """Median and range."""
     return f"{statistics.median(values):.{digits}f} ({min(values):.{digits}f} to {max(values):.{digits}f})"
 
 
-def name(case: Case) -> str:
+def format_case_name(case: Case) -> str:
     """The case in words."""
     return f"prompt {case.prompt}, {'natural lengths' if case.natural else f'{case.size.response} tokens each'}"
 
 
-def counts(times: Times) -> str:
+def format_mean_tokens(times: Times) -> str:
     """The mean number of tokens sampled in a step."""
     return f"{statistics.mean(times.tokens):.0f}"
 
 
-def comparison(label: str, ours: list[float], theirs: list[float], digits: int, larger_is_better: bool) -> str:
+def format_comparison_row(
+    label: str, ours: list[float], theirs: list[float], digits: int, larger_is_better: bool
+) -> str:
     """A line of a table: both sides, and the factor by which ours is faster."""
     factor = statistics.median(ours) / statistics.median(theirs)
     return (
-        f"| {label} | {span(ours, digits)} | {span(theirs, digits)} | "
+        f"| {label} | {format_median_and_range(ours, digits)} | {format_median_and_range(theirs, digits)} | "
         f"{factor if larger_is_better else 1 / factor:.2f} |"
     )
 
 
-def tables(results: list[tuple[Case, dict[str, Times]]]) -> list[str]:
+def render_all_tables(results: list[tuple[Case, dict[str, Times]]]) -> list[str]:
     """All tables, as lines."""
     head = [f"| | {OURS} | {THEIRS} | times as fast |", "|---|---|---|---|"]
     grpo = [(case, times[OURS], times[THEIRS]) for case, times in results if case.algorithm == "grpo"]
     dpo = [(case, times[OURS], times[THEIRS]) for case, times in results if case.algorithm == "dpo"]
     memory = [
-        f"| {case.algorithm.upper()}, {name(case)} | {times[OURS].peak:.0f} ({times[OURS].loaded:.0f}) "
+        f"| {case.algorithm.upper()}, {format_case_name(case)} | {times[OURS].peak:.0f} ({times[OURS].loaded:.0f}) "
         f"| {times[THEIRS].peak:.0f} ({times[THEIRS].loaded:.0f}) |"
         for case, times in results
     ]
@@ -66,19 +68,31 @@ def tables(results: list[tuple[Case, dict[str, Times]]]) -> list[str]:
         "",
         *head,
         *(
-            comparison(f"{name(case)}: {counts(ours)} and {counts(theirs)} tokens", ours.rates, theirs.rates, 0, True)
+            format_comparison_row(
+                f"{format_case_name(case)}: {format_mean_tokens(ours)} and {format_mean_tokens(theirs)} tokens",
+                ours.rates,
+                theirs.rates,
+                0,
+                True,
+            )
             for case, ours, theirs in grpo
         ),
         "",
         "## A GRPO step, seconds",
         "",
         *head,
-        *(comparison(name(case), ours.steps, theirs.steps, 2, False) for case, ours, theirs in grpo),
+        *(
+            format_comparison_row(format_case_name(case), ours.steps, theirs.steps, 2, False)
+            for case, ours, theirs in grpo
+        ),
         "",
         "## A DPO step, seconds",
         "",
         *head,
-        *(comparison(name(case), ours.steps, theirs.steps, 2, False) for case, ours, theirs in dpo),
+        *(
+            format_comparison_row(format_case_name(case), ours.steps, theirs.steps, 2, False)
+            for case, ours, theirs in dpo
+        ),
         "",
         "## Peak memory, MB (in brackets: before the first step)",
         "",
@@ -88,14 +102,17 @@ def tables(results: list[tuple[Case, dict[str, Times]]]) -> list[str]:
     ]
 
 
-def variant_table(found: dict[str, Times]) -> list[str]:
+def render_variant_table(found: dict[str, Times]) -> list[str]:
     """A comparison of TRL's own settings, as lines."""
-    rows = (f"| {label} | {span(times.rates, 0)} | {span(times.steps, 2)} |" for label, times in found.items())
+    rows = (
+        f"| {label} | {format_median_and_range(times.rates, 0)} | {format_median_and_range(times.steps, 2)} |"
+        for label, times in found.items()
+    )
     title = "## TRL's settings: GRPO with half of the prompts, the shorter ones, fixed length"
     return ["", title, "", "| | rollouts, tokens a second | step, seconds |", "|---|---|---|", *rows]
 
 
-def parameters(size: Size) -> float:
+def count_million_parameters(size: Size) -> float:
     """The model's weights, in millions."""
     shape = size.shape
     width, heads, pairs = shape["hidden_size"], shape["num_attention_heads"], shape["num_key_value_heads"]
@@ -110,10 +127,10 @@ NO_GPU = (
 )
 
 
-def introduction(size: Size, device: Device, rounds: int, load: float, seconds: float) -> list[str]:
+def render_rl_introduction(size: Size, device: Device, rounds: int, load: float, seconds: float) -> list[str]:
     """What was measured, on which machine, and how."""
     kind = (
-        f"{size.architecture} of {parameters(size):.1f} million random weights, "
+        f"{size.architecture} of {count_million_parameters(size):.1f} million random weights, "
         f"{'bf16' if device == 'cuda' else 'fp32'}"
     )
     memory = "the device's, as torch counts it" if device == "cuda" else "resident, of a process that does nothing else"
@@ -122,8 +139,9 @@ def introduction(size: Size, device: Device, rounds: int, load: float, seconds: 
         "",
         f"Made by `python -m benchmarks.rl{' --device cuda' if device == 'cuda' else ''}` in {seconds / 60:.0f} "
         "minutes on "
-        f"{machine('torch', 'transformers', 'trl')}; {device}, {THREADS} threads. Large products of "
-        f"ours by {matmul_backend.name()} (tasks/algorithms/common/matmul_backend.py). Load of the machine when it "
+        f"{describe_machine('torch', 'transformers', 'trl')}; {device}, {THREADS} threads. Large products of "
+        f"ours by {matmul_backend.get_matmul_library()} (tasks/algorithms/common/matmul_backend.py). Load of the "
+        "machine when it "
         f"began: {load:.1f}.",
         "",
         f"A {kind}. A GRPO step: {size.prompts} prompts, {size.samples} responses to each, sampled at temperature "
@@ -158,17 +176,17 @@ def fastest(result: Mapping[str, Any], *headings: str) -> str:
     """
     rows = [["", "times as fast as TRL"]]
     for heading in headings:
-        factors = _factors(result, heading)
+        factors = _parse_speedups(result, heading)
         rows.append([heading, f"{min(factors):.1f} to {max(factors):.1f}"])
-    return page_tables.rows(rows)
+    return page_tables.render_markdown_table(rows)
 
 
 def least(result: Mapping[str, Any]) -> str:
     """A sentence: how fast a GRPO step is at least, against TRL's."""
-    factor = min(_factors(result, "A GRPO step, seconds"))
+    factor = min(_parse_speedups(result, "A GRPO step, seconds"))
     return f"On a CPU a GRPO step is at least {factor:.1f} times as fast as TRL's with a model of 10 million weights.\n"
 
 
-def _factors(result: Mapping[str, Any], heading: str) -> list[float]:
-    columns, *rows = page_tables.parse(page_tables.page(result))[heading]
+def _parse_speedups(result: Mapping[str, Any], heading: str) -> list[float]:
+    columns, *rows = page_tables.parse_tables(page_tables.page(result))[heading]
     return [float(row[columns.index("times as fast")]) for row in rows]

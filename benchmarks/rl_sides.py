@@ -15,13 +15,13 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
 from benchmarks.rl_cases import OURS, THEIRS, Case
-from tasks.algorithms.common.linear import with_fast_products
+from tasks.algorithms.common.linear import replace_linear_layers
 from tasks.algorithms.common.optimizer import Optimizer, OptimizerSettings
 from tasks.algorithms.language import dpo, grpo
 from tasks.algorithms.language.completions import make_completions
 from tasks.algorithms.language.experience import Experience
 from tasks.algorithms.language.pairs import Pairs
-from tasks.algorithms.language.rollouts import sample
+from tasks.algorithms.language.rollouts import sample_rollouts
 
 ARCHITECTURES: dict[str, Any] = {"llama": (LlamaConfig, LlamaForCausalLM), "qwen2": (Qwen2Config, Qwen2ForCausalLM)}
 LEARNING_RATE, WEIGHT_DECAY, CLIP = 1e-6, 0.01, 1.0  # so small that the lengths of responses do not change
@@ -48,18 +48,18 @@ class Gate(Protocol):
         """Report the end of the step."""
 
 
-def build(case: Case) -> Any:
+def build_random_model(case: Case) -> Any:
     """The model, with the same random weights on both sides; with natural lengths, several tokens end a response."""
     config, kind = ARCHITECTURES[case.size.architecture]
     torch.manual_seed(0)
     special = {"pad_token_id": None, "bos_token_id": None, "eos_token_id": None}
     shape = {**case.size.shape, **special, "attn_implementation": case.attention}
     model = kind(config(**shape)).to(case.device, torch.bfloat16 if case.device == "cuda" else torch.float32)
-    model.generation_config.eos_token_id = ends(case)
+    model.generation_config.eos_token_id = list_end_tokens(case)
     return model
 
 
-def ends(case: Case) -> list[int]:
+def list_end_tokens(case: Case) -> list[int]:
     """The tokens that end a response: as many as give a random model the wanted lengths, or one that it never
     samples.
     """
@@ -67,14 +67,14 @@ def ends(case: Case) -> list[int]:
     return list(range(vocabulary - round(vocabulary * case.size.stop), vocabulary)) if case.natural else [vocabulary]
 
 
-def prompts(case: Case) -> list[list[int]]:
+def draw_prompts(case: Case) -> list[list[int]]:
     """Random prompts of equal length."""
     draw = random.Random(1)
     count = case.size.prompts if case.algorithm == "grpo" else case.size.pairs
     return [draw.choices(range(3, case.size.shape["vocab_size"]), k=case.prompt) for _ in range(count)]
 
 
-def responses(case: Case, count: int, end: int) -> list[list[int]]:
+def draw_responses(case: Case, count: int, end: int) -> list[list[int]]:
     """Random responses, as long as sampled ones would be; the last token ends each."""
     draw = random.Random(2)
     found = []
@@ -86,18 +86,18 @@ def responses(case: Case, count: int, end: int) -> list[list[int]]:
     return found
 
 
-def reward(completion_ids: Sequence[Sequence[int]], **_: Any) -> list[float]:
+def compute_even_token_shares(completion_ids: Sequence[Sequence[int]], **_: Any) -> list[float]:
     """The share of even tokens: cheap to compute, and different within every group."""
     return [sum(token % 2 == 0 for token in response) / len(response) for response in completion_ids]
 
 
-def optimizer(model: Any, case: Case) -> Optimizer:
+def build_adamw_optimizer(model: Any, case: Case) -> Optimizer:
     """Ours: AdamW."""
     settings = OptimizerSettings("adamw", "cosine", 0.0, 0.1, BETAS, WEIGHT_DECAY)
     return Optimizer(model, LEARNING_RATE, case.steps, CLIP, settings)
 
 
-def grpo_settings(case: Case) -> grpo.GrpoSettings:
+def build_grpo_settings(case: Case) -> grpo.GrpoSettings:
     """GRPO as both sides run it, with TRL's default aggregation."""
     return grpo.GrpoSettings(
         supervision="outcome",
@@ -117,11 +117,11 @@ def grpo_settings(case: Case) -> grpo.GrpoSettings:
     )
 
 
-def dpo_pairs(case: Case) -> tuple[Pairs, list[list[int]]]:
+def build_dpo_pairs(case: Case) -> tuple[Pairs, list[list[int]]]:
     """One batch of pairs, each with a prompt of its own, and its responses: chosen, rejected, chosen, ..."""
     count = case.size.pairs
-    given = responses(case, 2 * count, case.size.shape["vocab_size"] - 1)
-    batch = make_completions(prompts(case), [row // 2 for row in range(2 * count)], given, PAD)
+    given = draw_responses(case, 2 * count, case.size.shape["vocab_size"] - 1)
+    batch = make_completions(draw_prompts(case), [row // 2 for row in range(2 * count)], given, PAD)
     rows = torch.arange(2 * count)
     return Pairs(batch, rows, rows[::2], rows[1::2], torch.ones(count), torch.zeros(count, dtype=torch.bool)), given
 
@@ -131,35 +131,43 @@ DPO_OBJECTIVE = dpo.MarginLoss(
 )
 
 
-def ours(case: Case, gate: Gate) -> None:
+def run_our_steps(case: Case, gate: Gate) -> None:
     """This repository's loops."""
-    model = with_fast_products(build(case)).eval()
+    model = replace_linear_layers(build_random_model(case)).eval()
     if case.algorithm == "grpo":
-        asked = prompts(case)
+        asked = draw_prompts(case)
 
         def collect(step: int) -> Experience:
             began = gate.clock()
-            [rollouts] = sample(
+            [rollouts] = sample_rollouts(
                 model,
                 asked,
                 samples=case.size.samples,
                 max_new_tokens=case.size.response,
                 temperature=1.0,
-                end_tokens=ends(case),
+                end_tokens=list_end_tokens(case),
                 seed=step,
                 batch_size=len(asked),
             )
             gate.sampled(gate.clock() - began, int(rollouts.mask.sum()))
-            rewards = torch.tensor(reward(rollouts.responses()))
+            rewards = torch.tensor(compute_even_token_shares(rollouts.responses()))
             return Experience(rollouts.completions(asked, PAD), rollouts.logps, rewards, rollouts.ended)
 
         steps = grpo.fit(
-            model, collect, optimizer(model, case), grpo_settings(case), start=0, steps=case.steps, reference=None
+            model,
+            collect,
+            build_adamw_optimizer(model, case),
+            build_grpo_settings(case),
+            start=0,
+            steps=case.steps,
+            reference=None,
         )
     else:
-        pairs, _ = dpo_pairs(case)
-        known = dpo.reference_logps(model, [pairs.responses])
-        steps = dpo.fit(model, [pairs] * case.steps, optimizer(model, case), reference=known, objective=DPO_OBJECTIVE)
+        pairs, _ = build_dpo_pairs(case)
+        known = dpo.compute_reference_logps(model, [pairs.responses])
+        steps = dpo.fit(
+            model, [pairs] * case.steps, build_adamw_optimizer(model, case), reference=known, objective=DPO_OBJECTIVE
+        )
     gate.ready()
     for _ in range(case.steps):
         gate.begin()
@@ -167,7 +175,7 @@ def ours(case: Case, gate: Gate) -> None:
         gate.end()
 
 
-def theirs(case: Case, gate: Gate) -> None:
+def run_trl_steps(case: Case, gate: Gate) -> None:
     """TRL's trainers, as a user would call them."""
     import datasets
     import transformers
@@ -184,14 +192,14 @@ def theirs(case: Case, gate: Gate) -> None:
             gate.end()
 
     with tempfile.TemporaryDirectory() as folder:
-        trainer = (_grpo_trainer if case.algorithm == "grpo" else _dpo_trainer)(case, gate, folder)
+        trainer = (_build_grpo_trainer if case.algorithm == "grpo" else _build_dpo_trainer)(case, gate, folder)
         trainer.add_callback(Turns())
         trainer.remove_callback(transformers.PrinterCallback)
         gate.ready()
         trainer.train()
 
 
-def _arguments(case: Case, folder: str, rows: int) -> dict[str, Any]:
+def _build_trainer_arguments(case: Case, folder: str, rows: int) -> dict[str, Any]:
     """The settings of both trainers: our optimizer, no logging, no saving, no recomputation of activations."""
     return {
         "output_dir": folder,
@@ -215,18 +223,18 @@ def _arguments(case: Case, folder: str, rows: int) -> dict[str, Any]:
     }
 
 
-def _grpo_trainer(case: Case, gate: Gate, folder: str) -> Any:
+def _build_grpo_trainer(case: Case, gate: Gate, folder: str) -> Any:
     from datasets import Dataset
     from trl import GRPOConfig, GRPOTrainer
 
-    model = build(case)
+    model = build_random_model(case)
     tokens = 0
 
     def counted(completion_ids: Sequence[Sequence[int]], **_: Any) -> list[float]:
         nonlocal tokens
         tokens = sum(map(len, completion_ids))
         gate.sampled(seconds, tokens)
-        return reward(completion_ids)
+        return compute_even_token_shares(completion_ids)
 
     seconds = 0.0
     generate = model.generate_batch if case.trl.get("use_transformers_continuous_batching") else model.generate
@@ -241,7 +249,7 @@ def _grpo_trainer(case: Case, gate: Gate, folder: str) -> Any:
 
     setattr(model, generate.__name__, timed)
     args = GRPOConfig(
-        **_arguments(case, folder, case.size.prompts * case.size.samples),
+        **_build_trainer_arguments(case, folder, case.size.prompts * case.size.samples),
         num_generations=case.size.samples,
         max_completion_length=case.size.response,
         epsilon=CLIP_LOW,
@@ -251,33 +259,44 @@ def _grpo_trainer(case: Case, gate: Gate, folder: str) -> Any:
         use_bias_correction_kl=False,
         **case.trl,
     )
-    rows = Dataset.from_list([{"prompt": text(prompt)} for prompt in prompts(case)])
-    return GRPOTrainer(model, counted, args, rows, processing_class=words(case, case.size.shape["vocab_size"]))
+    rows = Dataset.from_list([{"prompt": format_tokens_as_words(prompt)} for prompt in draw_prompts(case)])
+    return GRPOTrainer(
+        model, counted, args, rows, processing_class=build_word_tokenizer(case, case.size.shape["vocab_size"])
+    )
 
 
-def _dpo_trainer(case: Case, gate: Gate, folder: str) -> Any:
+def _build_dpo_trainer(case: Case, gate: Gate, folder: str) -> Any:
     from datasets import Dataset
     from trl import DPOConfig, DPOTrainer
 
     args = DPOConfig(
-        **_arguments(case, folder, case.size.pairs), beta=DPO_BETA, precompute_ref_log_probs=True, max_length=None
+        **_build_trainer_arguments(case, folder, case.size.pairs),
+        beta=DPO_BETA,
+        precompute_ref_log_probs=True,
+        max_length=None,
     )
-    _, given = dpo_pairs(case)
-    asked = prompts(case)
+    _, given = build_dpo_pairs(case)
+    asked = draw_prompts(case)
     rows = [
-        {"prompt": text(p), "chosen": " " + text(c[:-1]), "rejected": " " + text(r[:-1])}  # TRL adds the end token
+        {
+            "prompt": format_tokens_as_words(p),
+            "chosen": " " + format_tokens_as_words(c[:-1]),
+            "rejected": " " + format_tokens_as_words(r[:-1]),
+        }  # TRL adds the end token
         for p, c, r in zip(asked, given[::2], given[1::2], strict=True)
     ]
-    tokenizer = words(case, case.size.shape["vocab_size"] - 1)
-    return DPOTrainer(build(case), args=args, train_dataset=Dataset.from_list(rows), processing_class=tokenizer)
+    tokenizer = build_word_tokenizer(case, case.size.shape["vocab_size"] - 1)
+    return DPOTrainer(
+        build_random_model(case), args=args, train_dataset=Dataset.from_list(rows), processing_class=tokenizer
+    )
 
 
-def text(tokens: Sequence[int]) -> str:
+def format_tokens_as_words(tokens: Sequence[int]) -> str:
     """Tokens as a text that `words` reads."""
     return " ".join(f"w{token}" for token in tokens)
 
 
-def words(case: Case, end: int) -> Any:
+def build_word_tokenizer(case: Case, end: int) -> Any:
     """A tokenizer with a word for each token of the model, and `end` as its end token."""
     from tokenizers import Tokenizer
     from tokenizers.models import WordLevel
@@ -293,4 +312,4 @@ def words(case: Case, end: int) -> Any:
     )
 
 
-SIDES = {OURS: ours, THEIRS: theirs}
+SIDES = {OURS: run_our_steps, THEIRS: run_trl_steps}

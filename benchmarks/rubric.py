@@ -17,10 +17,10 @@ from typing import Any
 import psutil
 
 from benchmarks import result_files
-from benchmarks.engine import machine
+from benchmarks.engine import describe_machine
 from benchmarks.rubric_zoo import ANSWER, HOSTILE, NATURAL, QUESTION, SOLUTION
-from tasks.language.rewards.rubric import score
-from tasks.language.rewards.verifier import VerifierWorker, as_latex, in_box, verify_number
+from tasks.language.rewards.rubric import score_response
+from tasks.language.rewards.verifier import VerifierWorker, extract_answer_latex, format_boxed_answer, verify_number
 
 RESULT = Path(__file__).parent / "results/rubric.json"
 LENGTHS = (6_250, 25_000, 100_000)
@@ -30,23 +30,23 @@ SEARCHED = (1_000, 4_000, 16_000)  # characters; only the steepest are timed at 
 TRIPLES = 1_500  # of three parts, with another before and after, drawn at random
 
 
-def judge(text: str) -> None:
+def judge_answer(text: str) -> None:
     """Judge an answer as rewards and metrics do."""
-    score(QUESTION, SOLUTION, ANSWER, text, True)
+    score_response(QUESTION, SOLUTION, ANSWER, text, True)
     verify_number(ANSWER, text)
 
 
-def seconds(text: str, times: int) -> float:
+def measure_judging_seconds(text: str, times: int) -> float:
     """Processor time to judge an answer, the least of several measurements."""
     found = []
     for _ in range(times):
         began = time.process_time()
-        judge(text)
+        judge_answer(text)
         found.append(time.process_time() - began)
     return min(found)
 
 
-def exponent(costs: list[float], lengths: tuple[int, ...]) -> float:
+def compute_growth_exponent(costs: list[float], lengths: tuple[int, ...]) -> float:
     """The exponent by which the cost grows between the last two lengths: 1 is linear, 2 quadratic."""
     return math.log(costs[-1] / costs[-2]) / math.log(lengths[-1] / lengths[-2])
 
@@ -61,10 +61,10 @@ class Peer:
         """Processor time for the text; None if the limit ended the process."""
         if self.worker is None:
             self.worker = VerifierWorker(LIMIT)
-            self.worker.judge(in_box(ANSWER), ANSWER)  # loads what the first question needs
+            self.worker.judge(format_boxed_answer(ANSWER), ANSWER)  # loads what the first question needs
         process = psutil.Process(self.worker.process.pid)
         before = sum(process.cpu_times()[:2])
-        self.worker.judge(in_box(ANSWER), as_latex(text))
+        self.worker.judge(format_boxed_answer(ANSWER), extract_answer_latex(text))
         if self.worker.alive():
             return sum(process.cpu_times()[:2]) - before
         self.close()
@@ -77,13 +77,17 @@ class Peer:
         self.worker = None
 
 
-def measure(make: Callable[[int], str], peer: Peer) -> dict[str, Any]:
+def measure_answer_kind(make: Callable[[int], str], peer: Peer) -> dict[str, Any]:
     """A line of the table."""
-    costs = [seconds(make(length), 3) for length in LENGTHS]
-    return {"seconds": costs, "exponent": exponent(costs, LENGTHS), "math_verify": peer.seconds(make(LENGTHS[-1]))}
+    costs = [measure_judging_seconds(make(length), 3) for length in LENGTHS]
+    return {
+        "seconds": costs,
+        "exponent": compute_growth_exponent(costs, LENGTHS),
+        "math_verify": peer.seconds(make(LENGTHS[-1])),
+    }
 
 
-def units() -> list[tuple[str, str, str]]:
+def list_search_candidates() -> list[tuple[str, str, str]]:
     """The candidates of the search: a prefix, a repeated part, a suffix."""
     short = [*((a,) for a in ALPHABET), *itertools.product(ALPHABET, repeat=2)]
     chosen = random.Random(0)
@@ -91,16 +95,20 @@ def units() -> list[tuple[str, str, str]]:
     return [("", "".join(unit), "") for unit in short] + [(a, "".join(unit), b) for a, *unit, b in long]
 
 
-def search() -> dict[str, Any]:
+def search_slow_texts() -> dict[str, Any]:
     """The number of texts tried, and the steepest, timed again at a greater length."""
     found = []
-    for before, unit, after in units():
-        costs = [seconds(before + (unit * n)[: n - len(before + after)] + after, 1) for n in SEARCHED[:2]]
-        found.append((exponent(costs, SEARCHED[:2]), before, unit, after))
+    for before, unit, after in list_search_candidates():
+        costs = [
+            measure_judging_seconds(before + (unit * n)[: n - len(before + after)] + after, 1) for n in SEARCHED[:2]
+        ]
+        found.append((compute_growth_exponent(costs, SEARCHED[:2]), before, unit, after))
     steepest = []
     for _, before, unit, after in sorted(found, reverse=True)[:20]:
-        costs = [seconds(before + (unit * n)[: n - len(before + after)] + after, 3) for n in SEARCHED[1:]]
-        steepest.append({"text": f"{before}|{unit}|{after}", "exponent": exponent(costs, SEARCHED[1:])})
+        costs = [
+            measure_judging_seconds(before + (unit * n)[: n - len(before + after)] + after, 3) for n in SEARCHED[1:]
+        ]
+        steepest.append({"text": f"{before}|{unit}|{after}", "exponent": compute_growth_exponent(costs, SEARCHED[1:])})
     return {"tried": len(found), "steepest": sorted(steepest, key=lambda one: -one["exponent"])[:5]}
 
 
@@ -138,15 +146,19 @@ def render(result: dict[str, Any]) -> str:
 
 def main() -> None:
     """Measure, search and write."""
-    result: dict[str, Any] = {"machine": machine("math-verify"), "load": os.getloadavg()[0], "lengths": LENGTHS}
+    result: dict[str, Any] = {
+        "machine": describe_machine("math-verify"),
+        "load": os.getloadavg()[0],
+        "lengths": LENGTHS,
+    }
     result |= {"limit": LIMIT, "kinds": {}}
     peer = Peer()
     for name, make in (NATURAL | HOSTILE).items():
-        result["kinds"][name] = measure(make, peer)
+        result["kinds"][name] = measure_answer_kind(make, peer)
         print(name, result["kinds"][name], flush=True)
     peer.close()
-    result["search"] = search()
-    result_files.write(RESULT, result)
+    result["search"] = search_slow_texts()
+    result_files.write_result(RESULT, result)
 
 
 if __name__ == "__main__":

@@ -20,10 +20,10 @@ def right(result: Mapping[str, Any], policy: str) -> str:
         interval = f" [{row['low']:.1f}, {row['high']:.1f}]" if "low" in row else ""
         over = "{:+.1f} [{:+.1f}, {:+.1f}]".format(*row["over_greedy"]) if "over_greedy" in row else ""
         rows.append([row["method"], str(row["samples"]), f"{row['right']:.1f} %{interval}", over])
-    return f"{tables.rows(rows)}\n{verdict(result, policy)}\n"
+    return f"{tables.render_markdown_table(rows)}\n{format_policy_verdict(result, policy)}\n"
 
 
-def verdict(result: Mapping[str, Any], policy: str) -> str:
+def format_policy_verdict(result: Mapping[str, Any], policy: str) -> str:
     """Whether a method beats the policy's greedy answers by its interval, and how far the best is from the larger
     policy's greedy answers.
     """

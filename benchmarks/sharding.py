@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import result_files
-from benchmarks.engine import machine
+from benchmarks.engine import describe_machine
 
 RESULT = Path(__file__).parent / "results/sharding.json"
 WAYS = {"": "nothing", "optimizer": "the optimizer", "model": "the model"}
@@ -29,13 +29,13 @@ ROWS, LENGTH = 8, 64
 PARAMS = {"batch_size": ROWS, "training": {"precision": "fp32", "optimizer": "adamw"}}
 
 
-def status(key: str) -> int:
+def read_process_status_bytes(key: str) -> int:
     """Bytes of this process that the system tells under this key."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(key))
 
 
-def rank() -> None:
+def train_in_one_process() -> None:
     """One process: its bytes before it has a model, its peak, its seconds, and its last loss, as a line of JSON."""
     import torch
     from ruamel.yaml import YAML
@@ -44,9 +44,9 @@ def rank() -> None:
     from tasks.algorithms.common import distributed
     from tasks.algorithms.common.optimizer import Optimizer, OptimizerSettings
     from tasks.algorithms.language import sft
-    from tasks.algorithms.language.sequences import make_batch
+    from tasks.algorithms.language.sequences import make_sequence_batch
     from tasks.common import processes
-    from tasks.common.config import settings_of
+    from tasks.common.config import build_settings
     from tasks.language.configs.sft import SftConfig
     from tasks.language.training.trained_model import TrainedModel
     from tasks.stage import keep_freed_memory
@@ -56,28 +56,32 @@ def rank() -> None:
     config = SftConfig.from_yaml(section).training
     keep_freed_memory(of_a_divided_model=os.environ[processes.SHARD] == "model")
     torch.set_num_threads(1)
-    processes.join(torch)
+    processes.join_process_group(torch)
     torch.manual_seed(0)
-    base = status("VmRSS")
+    base = read_process_status_bytes("VmRSS")
     shape = LlamaConfig(
         vocab_size=VOCABULARY, hidden_size=WIDTH, intermediate_size=INNER, num_hidden_layers=LAYERS, num_attention_heads=HEADS,  # noqa: E501
         num_key_value_heads=HEADS, max_position_embeddings=CONTEXT, tie_word_embeddings=True,
     )  # fmt: skip
     model = LlamaForCausalLM(shape)
     trained = TrainedModel(lambda _: model, config)
-    optimizer = Optimizer(trained.model, 1e-4, STEPS, 1.0, settings_of(config, OptimizerSettings))
+    optimizer = Optimizer(trained.model, 1e-4, STEPS, 1.0, build_settings(config, OptimizerSettings))
     drawn = torch.Generator().manual_seed(1)
     texts = [torch.randint(VOCABULARY, (ROWS, LENGTH), generator=drawn).tolist() for _ in range(STEPS)]
     Path("/proc/self/clear_refs").write_text("5")  # the peak begins here
     started = time.monotonic()
-    rows = list(sft.fit(trained.model, [make_batch([[]] * ROWS, text, 0) for text in texts], optimizer))
+    rows = list(sft.fit(trained.model, [make_sequence_batch([[]] * ROWS, text, 0) for text in texts], optimizer))
     seconds = (time.monotonic() - started) / STEPS
-    if distributed.is_main():
-        print(json.dumps({"base": base, "peak": status("VmHWM"), "seconds": seconds, "loss": rows[-1]["loss"]}))
+    if distributed.is_main_rank():
+        print(
+            json.dumps(
+                {"base": base, "peak": read_process_status_bytes("VmHWM"), "seconds": seconds, "loss": rows[-1]["loss"]}
+            )
+        )
     torch.distributed.destroy_process_group()
 
 
-def run(way: str) -> dict[str, float]:
+def run_sharded_processes(way: str) -> dict[str, float]:
     """What the first of the processes says."""
     with tempfile.TemporaryDirectory() as folder:
         children = []
@@ -100,7 +104,7 @@ def run(way: str) -> dict[str, float]:
     return found
 
 
-def planned(way: str, base: float) -> float:
+def estimate_planned_peak(way: str, base: float) -> float:
     """The peak that plan-memory counts, on top of what the libraries take."""
     from tasks.memory import terms
     from tasks.memory.shapes import Shape
@@ -112,7 +116,7 @@ def planned(way: str, base: float) -> float:
         accumulate=1, prompt=0, answer=LENGTH, whole=True, samples=1, sampled=0, devices=PROCESSES, device="cpu",
         shard=next(name for name in ("", "optimizer", "model") if name == way),
     )  # fmt: skip
-    return terms.peak(terms.terms(work, round(base)))[0]
+    return terms.compute_peak_memory(terms.list_memory_terms(work, round(base)))[0]
 
 
 def render(result: Mapping[str, Any]) -> str:
@@ -149,23 +153,25 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULT)
     given = parser.parse_args()
     if given.rank:
-        rank()
+        train_in_one_process()
         return
     load, runs = os.getloadavg()[0], {way: [] for way in WAYS}
     for _ in range(given.rounds):
         for way, of in runs.items():
-            of.append(run(way))
+            of.append(run_sharded_processes(way))
     losses = {f"{one['loss']:.5f}" for of in runs.values() for one in of}
     assert len(losses) == 1, losses
     result = {
-        "machine": machine("torch", "transformers"),
+        "machine": describe_machine("torch", "transformers"),
         "load": load,
         "rounds": given.rounds,
         "weights": VOCABULARY * WIDTH + LAYERS * (4 * WIDTH * WIDTH + 3 * WIDTH * INNER + 2 * WIDTH) + WIDTH,
-        "planned": {way: planned(way, statistics.median(one["base"] for one in of)) for way, of in runs.items()},
+        "planned": {
+            way: estimate_planned_peak(way, statistics.median(one["base"] for one in of)) for way, of in runs.items()
+        },
         "runs": runs,
     }
-    result_files.write(given.out, result)
+    result_files.write_result(given.out, result)
     print(render(result))
 
 

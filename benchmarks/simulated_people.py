@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from tasks.common import tables
-from tasks.language.judgements.lines import item_id
+from tasks.language.judgements.lines import compute_item_id
 from tasks.language.rewards import rubric
 from tasks.language.tables.problems import Problems
 from tasks.language.tables.responses import Responses
@@ -18,7 +18,7 @@ AT = "2026-01-01T00:00:00Z"
 PLACE = Path("data/raw/judgements/simulated.jsonl")
 
 
-def writer(accuracies: Sequence[float], judgements: int, overlap: int) -> Callable[[Path], None]:
+def make_judgements_writer(accuracies: Sequence[float], judgements: int, overlap: int) -> Callable[[Path], None]:
     """A function that writes the record of such people in a clone: `judgements` in all, each pair judged by `overlap`
     of them.
 
@@ -28,11 +28,11 @@ def writer(accuracies: Sequence[float], judgements: int, overlap: int) -> Callab
 
     def write(folder: Path) -> None:
         rng = random.Random(f"{judgements} {overlap}")
-        pairs = _pairs(folder, rng)
+        pairs = _iterate_response_pairs(folder, rng)
         lines: list[dict[str, object]] = []
         for number in range(judgements // overlap):
             prompt_id, prompt, answers, better = next(pairs)
-            item = item_id("pairwise", prompt, "", [str(answer["text"]) for answer in answers])
+            item = compute_item_id("pairwise", prompt, "", [str(answer["text"]) for answer in answers])
             about = {"mode": "pairwise", "prompt_id": prompt_id, "prompt": prompt, "history": ""}
             lines.append({"kind": "item", "item": item, **about, "answers": answers, "gold": None})
             for turn in range(overlap):
@@ -59,21 +59,24 @@ def writer(accuracies: Sequence[float], judgements: int, overlap: int) -> Callab
     return write
 
 
-def _pairs(folder: Path, rng: random.Random) -> Iterator[tuple[str, str, list[dict[str, object]], int]]:
+def _iterate_response_pairs(
+    folder: Path, rng: random.Random
+) -> Iterator[tuple[str, str, list[dict[str, object]], int]]:
     """Pairs of responses to one prompt that the rubric tells apart, prompts in random order: id, prompt, answers, place
     of the better.
     """
     known = {
-        row["problem_id"]: row for row in tables.records(tables.read(Problems, folder / "data/problems/train.parquet"))
+        row["problem_id"]: row
+        for row in tables.list_records(tables.read_table(Problems, folder / "data/problems/train.parquet"))
     }
-    rows = tables.records(tables.read(Responses, folder / "data/responses/responses.parquet"))
+    rows = tables.list_records(tables.read_table(Responses, folder / "data/responses/responses.parquet"))
     prompts = [[*group] for _, group in itertools.groupby(rows, key=lambda row: row["prompt_id"])]
     rng.shuffle(prompts)
     for group in itertools.chain.from_iterable(itertools.repeat(prompts)):
         first, second = rng.sample(group, 2)
         problem = known[first["prompt_id"]]
         points = [
-            rubric.score(
+            rubric.score_response(
                 problem["question"], problem["solution"], problem["answer"], row["response"], row["ended"]
             ).total
             for row in (first, second)

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import torch
 import yaml
 
-from benchmarks.steering_results import CELLS, METHODS, ROOT, keep, read
+from benchmarks.steering_results import CELLS, METHODS, ROOT, load_steering_results, save_steering_cell
 from tasks.common import models, tables
 from tasks.common.config import Config
 from tasks.common.estimates import Estimate
@@ -57,39 +57,44 @@ KL_KEYS = {"reinforce": "kl_coefficient", "ppo": "kl_coefficient", "grpo": "beta
 C = TypeVar("C", bound=Config)
 
 
-def settings(kind: type[C], section: str, seed: int, **changes: Any) -> C:
+def build_stage_config(kind: type[C], section: str, seed: int, **changes: Any) -> C:
     """The section of params.yaml with the preset laid over it, this seed, and changes."""
     given, preset = (yaml.safe_load((ROOT / file).read_text()).get(section, {}) for file in ("params.yaml", PRESET))
     own = {**given, **preset, **changes, **({"seed": seed} if "seed" in given else {})}
     return kind.model_validate(own)
 
 
-def upstream(seed: int, data: Path) -> None:
+def run_upstream_stages(seed: int, data: Path) -> None:
     """The language model of reviews, the classifier in the reward and the openings to steer from, once a seed."""
     none, curves = data / "none", data / "curves"
     if (data / "reward_model/config.json").is_file():
         return
-    reviews.run(settings(ReviewsConfig, "reviews", seed), none, data / "reviews")
-    problems.run(settings(ProblemsConfig, "problems", seed), data / "reviews/prompts", data / "problems")
-    corpus.run(settings(CorpusConfig, "corpus", seed), data / "problems", data / "reviews/corpus", data / "corpus")
-    words = settings(TokenizerConfig, "tokenizer", seed)
+    reviews.run(build_stage_config(ReviewsConfig, "reviews", seed), none, data / "reviews")
+    problems.run(build_stage_config(ProblemsConfig, "problems", seed), data / "reviews/prompts", data / "problems")
+    corpus.run(
+        build_stage_config(CorpusConfig, "corpus", seed), data / "problems", data / "reviews/corpus", data / "corpus"
+    )
+    words = build_stage_config(TokenizerConfig, "tokenizer", seed)
     tokenizer.run(words, data / "corpus", data / "problems", data / "tokenizer")
     demonstrations.run(
-        settings(DemonstrationsConfig, "demonstrations", seed), data / "problems", none, data / "demonstrations"
+        build_stage_config(DemonstrationsConfig, "demonstrations", seed),
+        data / "problems",
+        none,
+        data / "demonstrations",
     )
-    model = settings(PretrainedConfig, "pretrained", seed)
+    model = build_stage_config(PretrainedConfig, "pretrained", seed)
     pretrained.run(model, data / "corpus", data / "tokenizer", none, data / "pretrained", curves / "pretrained.csv")
-    tuned = settings(SftConfig, "sft", seed)
+    tuned = build_stage_config(SftConfig, "sft", seed)
     sft.run(tuned, data / "pretrained", data / "demonstrations", data / "sft", curves / "sft.csv")
-    mixture.run(settings(MixtureConfig, "mixture", seed), data / "problems", none, data / "mixture")
+    mixture.run(build_stage_config(MixtureConfig, "mixture", seed), data / "problems", none, data / "mixture")
     labels = data / "reviews/labelled"
-    own = settings(SolutionsConfig, "solutions", seed)
+    own = build_stage_config(SolutionsConfig, "solutions", seed)
     solutions.run(own, data / "sft", labels, data / "problems", none, data / "solutions")
-    judge = settings(RewardModelConfig, "reward_model", seed)
+    judge = build_stage_config(RewardModelConfig, "reward_model", seed)
     reward_model.run(judge, data / "sft", data / "solutions", data / "reward_model", curves / "reward_model.csv")
 
 
-def train(seed: int, data: Path, method: str, with_kl: bool) -> Path:
+def train_policy(seed: int, data: Path, method: str, with_kl: bool) -> Path:
     """The folder of a policy."""
     stage, changes = METHODS[method]
     changes = {**changes, **({} if with_kl else {KL_KEYS[stage]: 0.0})}
@@ -101,7 +106,7 @@ def train(seed: int, data: Path, method: str, with_kl: bool) -> Path:
     }
     run, kind = runs[stage]
     sources = (data / "sft", data / "mixture", data / "reward_model", data / "none")
-    run(settings(kind, stage, seed, **changes), *sources, out, data / "curves" / f"{out.name}.csv")
+    run(build_stage_config(kind, stage, seed, **changes), *sources, out, data / "curves" / f"{out.name}.csv")
     return out
 
 
@@ -109,42 +114,58 @@ class Measurement:
     """What all policies of a seed are measured by."""
 
     def __init__(self, seed: int, data: Path) -> None:
-        self.config = settings(SteeringConfig, "steering", seed)
-        labelled = tables.read(Reviews, data / "reviews/reviews.parquet")
-        second = steering.second_classifier(self.config, labelled[labelled["part"] == "second"])
-        self.judges = continuations.load(data / "sft", data / "reward_model", second)
-        self.asked, self.praise = continuations.openings(self.config, data / "problems"), second.praise(steering.PRAISE)
+        self.config = build_stage_config(SteeringConfig, "steering", seed)
+        labelled = tables.read_table(Reviews, data / "reviews/reviews.parquet")
+        second = steering.fit_second_classifier(self.config, labelled[labelled["part"] == "second"])
+        self.judges = continuations.load_judges(data / "sft", data / "reward_model", second)
+        self.asked, self.praise = (
+            continuations.load_test_openings(self.config, data / "problems"),
+            second.praise(steering.PRAISE),
+        )
         held_out = labelled[labelled["part"] == "held_out"]
-        self.classifiers = steering.accuracies(held_out, continuations.probabilities(self.judges, held_out))
+        self.classifiers = steering.estimate_classifier_accuracies(
+            held_out, continuations.compute_classifier_probabilities(self.judges, held_out)
+        )
         self.sft = self.values(data / "sft")[0]
 
     def values(self, policy: Path) -> tuple[Any, str]:
         """The sums of each opening, and the commonest sentence."""
-        found = continuations.continued(self.config, policy.name, models.load_model(policy), self.asked, self.judges)
-        return measures.by_opening(found, self.praise), measures.commonest(found["continuation"].tolist())
+        found = continuations.sample_continuations(
+            self.config, policy.name, models.load_model(policy), self.asked, self.judges
+        )
+        return measures.aggregate_by_opening(found, self.praise), measures.find_commonest_sentence(
+            found["continuation"].tolist()
+        )
 
 
 def run_seed(seed: int, data: Path, only: Collection[str]) -> None:
     """The cells of a seed that are asked for and not measured yet."""
     data.mkdir(parents=True, exist_ok=True)
     os.chdir(data)  # where trainings keep their checkpoints
-    upstream(seed, data)
+    run_upstream_stages(seed, data)
     own = Measurement(seed, data)
-    measured = measures.measured(own.config, own.sft, own.sft)
-    keep("classifiers", seed, {name: [one.mean, one.low, one.high] for name, one in own.classifiers.items()})
-    keep("SFT", seed, row(measured))
+    measured = measures.estimate_policy_measures(own.config, own.sft, own.sft)
+    save_steering_cell(
+        "classifiers", seed, {name: [one.mean, one.low, one.high] for name, one in own.classifiers.items()}
+    )
+    save_steering_cell("SFT", seed, convert_estimates_to_lists(measured))
     for name, (method, with_kl) in CELLS.items():
-        if name not in only or str(seed) in read().get(name, {}):
+        if name not in only or str(seed) in load_steering_results().get(name, {}):
             continue
         before = time.process_time()
-        policy = train(seed, data, method, with_kl)
+        policy = train_policy(seed, data, method, with_kl)
         seconds = time.process_time() - before
         values, top = own.values(policy)
         more = {"commonest_sentence": top, "cpu_seconds": round(seconds, 1)}
-        keep(name, seed, {**row(measures.measured(own.config, values, own.sft)), **more}, values.to_dict("list"))
+        save_steering_cell(
+            name,
+            seed,
+            {**convert_estimates_to_lists(measures.estimate_policy_measures(own.config, values, own.sft)), **more},
+            values.to_dict("list"),
+        )
 
 
-def row(measured: Mapping[str, Estimate]) -> dict[str, Any]:
+def convert_estimates_to_lists(measured: Mapping[str, Estimate]) -> dict[str, Any]:
     """Measures as lists of mean, low and high."""
     return {name: [one.mean, one.low, one.high] for name, one in measured.items()}
 

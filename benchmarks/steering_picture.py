@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from benchmarks.steering_results import METHODS, ROOT, WITH, WITHOUT, over_seeds, read
+from benchmarks.steering_results import METHODS, ROOT, WITH, WITHOUT, estimate_mean_over_seeds, load_steering_results
 from tasks.common import plots
 
 PICTURE = ROOT / "tasks/extensions/reviews/reviews.png"
@@ -30,7 +30,7 @@ PANELS: dict[
 }
 
 
-def draw(results: Mapping[str, Mapping[str, Any]], file: Path) -> None:
+def save_steering_picture(results: Mapping[str, Mapping[str, Any]], file: Path) -> None:
     """Means over seeds with Student's 95 % intervals, cut off where no value can be, and a faint point for each
     seed.
     """
@@ -41,11 +41,11 @@ def draw(results: Mapping[str, Mapping[str, Any]], file: Path) -> None:
         ):
             for number, (measure, marker) in enumerate(markers.items()):
                 shift = 0.07 * (number - (len(markers) - 1) / 2)
-                point(axis, results.get("SFT", {}), measure, scale, shift, "#555555", marker)
+                plot_mean_with_interval(axis, results.get("SFT", {}), measure, scale, shift, "#555555", marker)
                 for kl, (colour, side) in SIDES.items():
                     for place, method in enumerate(METHODS, start=1):
                         cells = results.get(f"{method}, {kl}", {})
-                        point(axis, cells, measure, scale, place + side + shift, colour, marker)
+                        plot_mean_with_interval(axis, cells, measure, scale, place + side + shift, colour, marker)
             axis.set_xticks(range(len(METHODS) + 1), ["SFT", *METHODS])
             axis.set_yscale(kind)
             axis.set_ylim(0, top)
@@ -57,18 +57,18 @@ def draw(results: Mapping[str, Mapping[str, Any]], file: Path) -> None:
         figure.savefig(file, dpi=150, facecolor="white", metadata={"Software": None})
 
 
-def point(
+def plot_mean_with_interval(
     axis: Axes, cells: Mapping[str, Any], measure: str, scale: float, place: float, colour: str, marker: str
 ) -> None:
     """One mean with its interval, and the seeds behind it; nothing where nothing is measured."""
     values = [scale * cell[measure][0] for cell in cells.values()]
     if not values:
         return
-    mean = over_seeds(values)
+    mean = estimate_mean_over_seeds(values)
     axis.plot([place] * len(values), values, marker, color=colour, ms=2.5, alpha=0.4, markeredgewidth=0)
-    bars = plots.error_bars(mean)
+    bars = plots.compute_error_bars(mean)
     axis.errorbar([place], [mean.mean], yerr=bars, fmt=marker, ms=4.5, color=colour, lw=0.9)
 
 
 if __name__ == "__main__":
-    draw(read(), PICTURE)
+    save_steering_picture(load_steering_results(), PICTURE)

@@ -39,27 +39,27 @@ LONGEST = 60  # characters shown of a sentence
 Results = dict[str, dict[str, Any]]
 
 
-def read() -> Results:
+def load_steering_results() -> Results:
     """All that is measured."""
-    found: Results = result_files.load(RESULTS, {})
+    found: Results = result_files.load_result(RESULTS, {})
     return found
 
 
-def keep(name: str, seed: int, found: dict[str, Any], single: Mapping[str, Any] | None = None) -> None:
+def save_steering_cell(name: str, seed: int, found: dict[str, Any], single: Mapping[str, Any] | None = None) -> None:
     """Add a cell, with the sums of each opening; seeds that run side by side take turns."""
     folder = os.open(RESULTS.parent, os.O_RDONLY)
     try:
         fcntl.flock(folder, fcntl.LOCK_EX)
-        results = read()
+        results = load_steering_results()
         results.setdefault(name, {})[str(seed)] = found
-        result_files.write(RESULTS, results, {f"{name} / {seed}": single} if single else None, adds=True)
+        result_files.write_result(RESULTS, results, {f"{name} / {seed}": single} if single else None, adds=True)
     finally:
         os.close(folder)
 
 
-def over_seeds(values: list[float]) -> Estimate:
+def estimate_mean_over_seeds(values: list[float]) -> Estimate:
     """The mean over seeds with Student's 95 % interval; a single seed has none."""
-    return estimates.over_seeds(values) if len(values) > 1 else Estimate(values[0], values[0], values[0])
+    return estimates.estimate_mean_over_seeds(values) if len(values) > 1 else Estimate(values[0], values[0], values[0])
 
 
 def summary(results: Mapping[str, Mapping[str, Any]], *columns: str) -> str:
@@ -68,10 +68,10 @@ def summary(results: Mapping[str, Mapping[str, Any]], *columns: str) -> str:
     rows = [["policy", "seeds", *heads]]
     for name, cells in ((name, results.get(name, {})) for name in ("SFT", *CELLS)):
         if cells:
-            means = [over_seeds([cell[key][0] for cell in cells.values()]) for key in COLUMNS]
-            shown = [interval(mean, key) for mean, key in zip(means, COLUMNS, strict=True)]
+            means = [estimate_mean_over_seeds([cell[key][0] for cell in cells.values()]) for key in COLUMNS]
+            shown = [format_interval(mean, key) for mean, key in zip(means, COLUMNS, strict=True)]
             rows.append([name, str(len(cells)), *shown])
-    return page_tables.rows(page_tables.select(rows, columns or ("seeds", *heads)))
+    return page_tables.render_markdown_table(page_tables.select_columns(rows, columns or ("seeds", *heads)))
 
 
 def render(results: Mapping[str, Mapping[str, Any]]) -> str:
@@ -97,7 +97,7 @@ def render(results: Mapping[str, Mapping[str, Any]]) -> str:
     ]
     for name in names:
         for seed, cell in sorted(results.get(name, {}).items()):
-            shown = [interval(Estimate(*cell[key]), key) for key in COLUMNS]
+            shown = [format_interval(Estimate(*cell[key]), key) for key in COLUMNS]
             seconds = f"{cell['cpu_seconds']:.0f}" if "cpu_seconds" in cell else ""
             lines.append(
                 f"| {name} | {seed} | {' | '.join(shown)} | {cell.get('commonest_sentence', '')[:LONGEST]} | "
@@ -105,7 +105,7 @@ def render(results: Mapping[str, Mapping[str, Any]]) -> str:
             )
     lines += ["", "## The classifiers", "", "| seed | in the reward | second |", "|---|---|---|"]
     for seed, cell in sorted(results.get("classifiers", {}).items()):
-        shown = [interval(Estimate(*cell[name]), "positive/first") for name in ("first", "second")]
+        shown = [format_interval(Estimate(*cell[name]), "positive/first") for name in ("first", "second")]
         lines.append(f"| {seed} | {' | '.join(shown)} |")
     return "\n".join(lines) + "\n"
 
@@ -118,7 +118,7 @@ PLAIN = (
 )
 
 
-def interval(value: Estimate, key: str) -> str:
+def format_interval(value: Estimate, key: str) -> str:
     """A mean with its bounds, in the column's unit."""
     _, scale, form = COLUMNS[key]
     low, high = (form.format(round(scale * one, 2) + 0.0).removesuffix(" %") for one in (value.low, value.high))

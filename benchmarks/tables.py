@@ -10,7 +10,7 @@ from typing import Any
 Table = list[list[str]]
 
 
-def parse(markdown: str) -> dict[str, Table]:
+def parse_tables(markdown: str) -> dict[str, Table]:
     """The tables of a page, each under the last heading before it."""
     tables: dict[str, Table] = {}
     heading = ""
@@ -26,21 +26,21 @@ def parse(markdown: str) -> dict[str, Table]:
 
 def table(result: Mapping[str, Any]) -> str:
     """The whole table."""
-    return rows(result["rows"])
+    return render_markdown_table(result["rows"])
 
 
 def columns(result: Mapping[str, Any], *names: str) -> str:
     """These columns of the table, and the rows that have a value in the first of them."""
-    return rows(select(result["rows"], names))
+    return render_markdown_table(select_columns(result["rows"], names))
 
 
-def select(whole: Table, columns: Sequence[str]) -> Table:
+def select_columns(whole: Table, columns: Sequence[str]) -> Table:
     """These columns of a table, in this order, and the rows that have a value in the first of them."""
     kept = [0, *(whole[0].index(column, 1) for column in columns)]
     return [[row[index] for index in kept] for row in whole if row[kept[1]]]
 
 
-def rows(whole: Sequence[Sequence[str]]) -> str:
+def render_markdown_table(whole: Sequence[Sequence[str]]) -> str:
     """A table in Markdown."""
     head, *body = ["|" + "|".join(f" {text} " if text else " " for text in row) + "|" for row in whole]
     return "\n".join([head, "|" + "---|" * len(whole[0]), *body]) + "\n"
@@ -53,5 +53,5 @@ def page(result: Mapping[str, Any]) -> str:
 
 def lines(result: Mapping[str, Any], heading: str, *firsts: str) -> str:
     """Of the table under a heading of a page the rows with these first cells, or all."""
-    head, *body = parse(page(result))[heading]
-    return rows([head, *(row for row in body if not firsts or row[0] in firsts)])
+    head, *body = parse_tables(page(result))[heading]
+    return render_markdown_table([head, *(row for row in body if not firsts or row[0] in firsts)])

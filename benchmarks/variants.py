@@ -59,25 +59,25 @@ OTHERS = {"rubric_greedy": "rubric, greedy", "kl_sampled_t1.0": "KL to SFT at 1"
 RESAMPLES = 2000
 
 
-def command(folder: Path, stage: str) -> list[str]:
+def get_stage_command(folder: Path, stage: str) -> list[str]:
     """The stage's command as DVC resolves it."""
     with Repo(str(folder)) as repo:
         [found] = [known for known in repo.index.stages if known.name == stage]
     return [sys.executable, *shlex.split(found.cmd)[1:]]
 
 
-def call(folder: Path, stage: str) -> float:
+def run_stage_command(folder: Path, stage: str) -> float:
     """Run a stage in the folder as DVC would, after deleting its outs; the CPU seconds that it took."""
     for place in (stage, stage.replace("evaluate@", "evaluate/")):
         shutil.rmtree(folder / "data" / place, ignore_errors=True)
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     environment = {**os.environ, "PYTHONPATH": str(folder), "DVC_STAGE": stage}
-    subprocess.run(command(folder, stage), cwd=folder, env=environment, check=True)
+    subprocess.run(get_stage_command(folder, stage), cwd=folder, env=environment, check=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-def prepare(seed: int, folder: Path, given: str) -> None:
+def prepare_variants_clone(seed: int, folder: Path, given: str) -> None:
     """A clone with this seed in every section, and the upstream's outs: copied from `given`, or made."""
     subprocess.run(["git", "clone", "--quiet", "--local", str(ROOT), str(folder)], check=True)
     params = folder / "params.yaml"
@@ -91,20 +91,20 @@ def prepare(seed: int, folder: Path, given: str) -> None:
     subprocess.run(made, cwd=folder, env=environment, check=True)
 
 
-def measured(data: Path, policy: str) -> pd.DataFrame:
+def load_policy_measures(data: Path, policy: str) -> pd.DataFrame:
     """A policy's evaluation: a row for each problem, by its id, and a column for each metric."""
     long = pd.read_parquet(data / "evaluate" / policy / "measures.parquet")
     return long.pivot(index="problem_id", columns="metric", values="value")[[GREEDY, *SAMPLED, *OTHERS]]
 
 
-def compared(values: pd.DataFrame, sft: pd.DataFrame) -> dict[str, Any]:
+def compare_to_sft(values: pd.DataFrame, sft: pd.DataFrame) -> dict[str, Any]:
     """The means of a policy's metrics, and for accuracies the paired difference to SFT with a 95 % interval over
     problems.
     """
     assert values.index.equals(sft.index), "the same problems"
     row: dict[str, Any] = {name: values[name].mean() for name in values}
     for name in (GREEDY, *SAMPLED):
-        found = estimates.bootstrap(values[name] - sft[name], 0, RESAMPLES)
+        found = estimates.bootstrap_mean(values[name] - sft[name], 0, RESAMPLES)
         row[f"{name}_over_sft"] = [found.mean, found.low, found.high]
     change = np.sign(values[GREEDY] - sft[GREEDY])
     return {**row, "gained": int((change > 0).sum()), "lost": int((change < 0).sum())}
@@ -112,14 +112,14 @@ def compared(values: pd.DataFrame, sft: pd.DataFrame) -> dict[str, Any]:
 
 def run_seed(seed: int, folder: Path, given: str, names: list[str]) -> None:
     """Train and evaluate the variants; each result is written at once."""
-    prepare(seed, folder, given)
+    prepare_variants_clone(seed, folder, given)
     params = (folder / "params.yaml").read_text()
     made = folder / "data"
     there = {path.parent.name: Path(given) for path in Path(given).glob("evaluate/*/measures.parquet")} if given else {}
     if "sft" not in there:
-        call(folder, "evaluate@sft")
-    sft = measured(there.get("sft", made), "sft")
-    keep(seed, "SFT", compared(sft, sft), sft)
+        run_stage_command(folder, "evaluate@sft")
+    sft = load_policy_measures(there.get("sft", made), "sft")
+    save_variant_result(seed, "SFT", compare_to_sft(sft, sft), sft)
     for name in names:
         stage, settings = VARIANTS[name]
         data, cost = there.get(stage, made), {}
@@ -127,24 +127,24 @@ def run_seed(seed: int, folder: Path, given: str, names: list[str]) -> None:
             data = made
             (folder / "params.yaml").write_text(params)
             # one candidate only: the best temperature is not read here
-            editing.edit(
+            editing.edit_params(
                 folder,
-                checking.sections(folder),
-                [editing.setting(text) for text in (*settings, "evaluate.candidates=[0.0]")],
+                checking.load_config_classes(folder),
+                [editing.parse_setting(text) for text in (*settings, "evaluate.candidates=[0.0]")],
             )
-            cost = {"cpu_seconds": call(folder, stage)}
-            call(folder, f"evaluate@{stage}")
+            cost = {"cpu_seconds": run_stage_command(folder, stage)}
+            run_stage_command(folder, f"evaluate@{stage}")
         trained = json.loads((data / f"metrics/{stage}.json").read_text())
-        values = measured(data, stage)
-        keep(seed, name, {**compared(values, sft), **cost, "trained": trained}, values)
+        values = load_policy_measures(data, stage)
+        save_variant_result(seed, name, {**compare_to_sft(values, sft), **cost, "trained": trained}, values)
 
 
-def keep(seed: int, name: str, row: dict[str, Any], values: pd.DataFrame) -> None:
+def save_variant_result(seed: int, name: str, row: dict[str, Any], values: pd.DataFrame) -> None:
     """Add a result, with the values of its problems."""
-    results = result_files.load(RESULTS, {})
+    results = result_files.load_result(RESULTS, {})
     results.setdefault(name, {})[str(seed)] = row
     single = {f"{name} / {seed}": values.to_dict("list")}
-    result_files.write(RESULTS, results, single, adds=True)
+    result_files.write_result(RESULTS, results, single, adds=True)
 
 
 def render(results: dict[str, dict[str, dict[str, Any]]]) -> str:
@@ -168,7 +168,7 @@ def render(results: dict[str, dict[str, dict[str, Any]]]) -> str:
     for name in ("SFT", *VARIANTS):
         for seed, row in sorted(results.get(name, {}).items()):
             seconds = f"{row['cpu_seconds']:.0f}" if "cpu_seconds" in row else ""
-            lines.append(f"| {name} | {seed} | {' | '.join(cells(row))} | {seconds} |")
+            lines.append(f"| {name} | {seed} | {' | '.join(format_variant_cells(row))} | {seconds} |")
     missing = [name for name in VARIANTS if name not in results]
     return "\n".join([*lines, *([f"\nNot measured yet: {'; '.join(missing)}."] if missing else [])]) + "\n"
 
@@ -184,10 +184,10 @@ def greedy(results: Mapping[str, Mapping[str, Any]], *names: str) -> str:
         for row in (results[name][seed] for seed in seeds):
             shown.append(f"{100 * row[f'{GREEDY}_over_sft'][0]:+.1f} ({row['kl_sampled_t1.0']:.2f})")
         rows.append([name, *shown])
-    return tables.rows(rows)
+    return tables.render_markdown_table(rows)
 
 
-def cells(row: dict[str, Any]) -> list[str]:
+def format_variant_cells(row: dict[str, Any]) -> list[str]:
     """A row's cells between its seed and its time."""
 
     def over(name: str) -> str:

@@ -18,7 +18,7 @@ from pathlib import Path
 import psutil
 
 from benchmarks import result_files
-from benchmarks.engine import machine
+from benchmarks.engine import describe_machine
 from flows.engine.warm_stages import MODULES
 from flows.machine.supervisor import Command
 from flows.machine.warm_start import WarmStarts
@@ -30,18 +30,18 @@ STAGES = ("language.problems", "language.sft", "language.grpo", "language.evalua
 Times = dict[str, dict[str, list[float]]]
 
 
-def environ() -> dict[str, str]:
+def build_stage_environment() -> dict[str, str]:
     """The environment of a stage."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     return {**os.environ, "PYTHONPATH": str(ROOT), "PATH": path, "OMP_WAIT_POLICY": "passive", "PYTHONUNBUFFERED": "1"}
 
 
-def seconds(stage: str, folder: Path, warm: WarmStarts | None) -> float:
+def measure_start_seconds(stage: str, folder: Path, warm: WarmStarts | None) -> float:
     """The wall time of one start."""
     line, log = f"python -m tasks.{stage} --help", folder / "log"
     began = time.perf_counter()
-    found = warm.start(line, ROOT, environ(), log, []) if warm is not None else None
-    command = Command([["sh", "-c", line]], ROOT, environ(), log) if found is None else found
+    found = warm.start(line, ROOT, build_stage_environment(), log, []) if warm is not None else None
+    command = Command([["sh", "-c", line]], ROOT, build_stage_environment(), log) if found is None else found
     status = command.wait(120)
     elapsed = time.perf_counter() - began
     command.stop()
@@ -50,23 +50,27 @@ def seconds(stage: str, folder: Path, warm: WarmStarts | None) -> float:
     return elapsed
 
 
-def measured(stages: Sequence[str], rounds: int, warm: WarmStarts, folder: Path) -> tuple[dict[str, float], Times]:
+def measure_cold_and_warm_starts(
+    stages: Sequence[str], rounds: int, warm: WarmStarts, folder: Path
+) -> tuple[dict[str, float], Times]:
     """By package of stages the seconds of the first start, which waits for the imports; then each stage's starts of
     both kinds.
     """
     first = {
-        package: seconds(next(stage for stage in stages if f"tasks.{stage}".startswith(package)), folder, warm)
+        package: measure_start_seconds(
+            next(stage for stage in stages if f"tasks.{stage}".startswith(package)), folder, warm
+        )
         for package in sorted({f"tasks.{stage}".rpartition(".")[0] for stage in stages})
     }
     times: Times = {stage: {"cold": [], "warm": []} for stage in stages}
     for _ in range(rounds):
         for stage, found in times.items():
-            found["cold"].append(seconds(stage, folder, None))
-            found["warm"].append(seconds(stage, folder, warm))
+            found["cold"].append(measure_start_seconds(stage, folder, None))
+            found["warm"].append(measure_start_seconds(stage, folder, warm))
     return first, times
 
 
-def memory() -> dict[str, tuple[float, float]]:
+def measure_server_memory() -> dict[str, tuple[float, float]]:
     """By package the server's resident memory, and its own share of it, in MB: pages that nobody else has."""
     found = {}
     for process in psutil.Process().children():
@@ -77,14 +81,14 @@ def memory() -> dict[str, tuple[float, float]]:
     return found
 
 
-def page(
+def render_warm_starts_page(
     first: Mapping[str, float], times: Times, held: Mapping[str, tuple[float, float]], rounds: int, load: float
 ) -> str:
     """The tables as text."""
     lines = [
         "# Warm and cold starts of stages",
         "",
-        f"Made by `python -m benchmarks.warm_starts` on {machine('torch', 'transformers', 'pandas')}.",
+        f"Made by `python -m benchmarks.warm_starts` on {describe_machine('torch', 'transformers', 'pandas')}.",
         "Seconds of wall time from the start of a stage's command with `--help` to its end, under its supervisor; "
         f"medians of {rounds}, turn about. Load of the machine when it",
         f"began: {load:.1f}.",
@@ -112,9 +116,9 @@ def main() -> None:
     warm = WarmStarts(MODULES)
     try:
         with tempfile.TemporaryDirectory() as folder:
-            first, times = measured(given.stages, given.rounds, warm, Path(folder))
-            lines = page(first, times, memory(), given.rounds, load).splitlines()
-            result_files.write(given.out, {"page": lines}, times)
+            first, times = measure_cold_and_warm_starts(given.stages, given.rounds, warm, Path(folder))
+            lines = render_warm_starts_page(first, times, measure_server_memory(), given.rounds, load).splitlines()
+            result_files.write_result(given.out, {"page": lines}, times)
     finally:
         warm.close()
     print(*lines, sep="\n")

@@ -21,7 +21,7 @@ from typing import Any
 
 import psutil
 
-from flows.engine.dvc_lock import read_entries
+from flows.engine.dvc_lock import read_lock_entries
 from flows.machine import devices, stage_lock
 from flows.workers import in_copy
 
@@ -70,7 +70,7 @@ class Site:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.journal, self.remote = folder / "journal", folder / "remote"
-        self.port = _free_port()
+        self.port = _find_free_port()
         self.server: subprocess.Popen[bytes] | None = None
         self.workers: dict[str, subprocess.Popen[bytes]] = {}
         self.params: Params = {name: {"value": 0, "seconds": 6.0, "more": 10} for name in STAGES}
@@ -130,8 +130,8 @@ class Site:
         for clone in ("two", "three", "undisturbed"):
             self.call("git", "clone", "--quiet", str(self.one), str(self.folder / clone))
         self.call("dvc", "repro", "--quiet", "left", repository=self.folder / "undisturbed")
-        made = read_entries(self.folder / "undisturbed")["left"]["outs"][0]["md5"]
-        assert made == hash_of(expected(self.params, "left")), (
+        made = read_lock_entries(self.folder / "undisturbed")["left"]["outs"][0]["md5"]
+        assert made == compute_dvc_folder_hash(compute_expected_files(self.params, "left")), (
             "what plain DVC makes is what is expected of a disturbed run"
         )
         self.journal.unlink()
@@ -148,7 +148,7 @@ class Site:
         """Start Prefect's server, and wait until it answers."""
         words = ["prefect", "server", "start", "--host", "127.0.0.1", "--port", str(self.port), "--no-ui"]
         self.server = self.start("server", self.folder, *words)
-        wait(self._answers, 120.0, "Prefect's server")
+        wait_for_condition(self._answers, 120.0, "Prefect's server")
 
     def _answers(self) -> bool:
         with (
@@ -178,7 +178,7 @@ class Site:
 
     def wait_for_workers(self) -> None:
         """Wait until the server knows exactly the workers that live."""
-        wait(lambda: self.online() == {*self.workers}, 120.0, f"the workers {[*self.workers]}")
+        wait_for_condition(lambda: self.online() == {*self.workers}, 120.0, f"the workers {[*self.workers]}")
 
     def online(self) -> set[str]:
         """The names of the live workers, as the server knows them."""
@@ -205,14 +205,19 @@ class Site:
     def attempts(self, worker: str = "") -> list[psutil.Process]:
         """The processes of attempts, of one worker or all."""
         above = [self.workers[worker].pid] if worker else [one.pid for one in self.workers.values()]
-        return [one for pid in above for one in below(pid) if "flows.workers.attempt" in words_of(one)]
+        return [
+            one
+            for pid in above
+            for one in list_descendant_processes(pid)
+            if "flows.workers.attempt" in get_command_words(one)
+        ]
 
     def busy(self) -> str | None:
         """The worker whose attempt writes lines at this moment."""
         notes = self.notes()
         for name in self.workers:
             for attempt in self.attempts(name):
-                if any(one.pid in {note.pid for note in notes} for one in below(attempt.pid)):
+                if any(one.pid in {note.pid for note in notes} for one in list_descendant_processes(attempt.pid)):
                     return name
         return None
 
@@ -222,7 +227,11 @@ class Site:
 
     def processes(self) -> list[psutil.Process]:
         """All processes of this site."""
-        return [one for one in psutil.process_iter() if one.pid != os.getpid() and str(self.folder) in environment(one)]
+        return [
+            one
+            for one in psutil.process_iter()
+            if one.pid != os.getpid() and str(self.folder) in join_environment_values(one)
+        ]
 
     def close(self) -> None:
         """End everything."""
@@ -240,61 +249,68 @@ class Note:
         self.number, self.of = int(number), int(of)
 
 
-def expected(params: Params, stage: str) -> dict[str, bytes]:
+def compute_expected_files(params: Params, stage: str) -> dict[str, bytes]:
     """The files that a stage must have made."""
     value, lines = params[stage]["value"], int(params[stage]["seconds"] * LINES_A_SECOND)
     text = "seed\n" + "".join(f"{stage} {value} {number}\n" for number in range(1, lines + 1))
     return {"more": f"{stage} {value}\n".encode() * params[stage]["more"], "text": text.encode()}
 
 
-def hash_of(files: dict[str, bytes]) -> str:
+def compute_dvc_folder_hash(files: dict[str, bytes]) -> str:
     """The hash that DVC gives a folder of these files."""
     listed = [{"md5": hashlib.md5(content).hexdigest(), "relpath": name} for name, content in sorted(files.items())]
     return hashlib.md5(json.dumps(listed, sort_keys=True).encode()).hexdigest() + ".dir"
 
 
-def left_over(site: Site, stages: Sequence[str], repository: Path | None = None) -> list[str]:
+def find_leftovers(site: Site, stages: Sequence[str], repository: Path | None = None) -> list[str]:
     """What is wrong after a trial: processes, locks, leases, records, outs."""
     root = repository or site.one
     assert site.server is not None
-    known = {site.server.pid, *(one.pid for one in [*below(site.server.pid), *site.workers.values()])}
+    known = {
+        site.server.pid,
+        *(one.pid for one in [*list_descendant_processes(site.server.pid), *site.workers.values()]),
+    }
     found = []
 
     def strays() -> list[psutil.Process]:
-        return [one for one in site.processes() if one.pid not in known and alive(one)]
+        return [one for one in site.processes() if one.pid not in known and is_process_alive(one)]
 
     try:
-        wait(lambda: not strays(), 10.0, "")
+        wait_for_condition(lambda: not strays(), 10.0, "")
     except TimeoutError:
-        found += [f"orphan: {' '.join(words_of(one))[:90]}" for one in strays()]
+        found += [f"orphan: {' '.join(get_command_words(one))[:90]}" for one in strays()]
     os.environ["POSTTRAIN_DEVICES"] = site.environ["POSTTRAIN_DEVICES"]
-    found += [f"device {name} is held by {who}" for name, who in devices.holders(["0"]).items()]
+    found += [f"device {name} is held by {who}" for name, who in devices.list_device_holders(["0"]).items()]
     for name in ("one", "two", "three"):
         for stage in STAGES:
-            if holder := stage_lock.held(site.folder / name, stage):
+            if holder := stage_lock.find_stage_lock_holder(site.folder / name, stage):
                 found.append(f"the lock of {stage} is held by {holder}")
         copies = site.folder / name / ".dvc/tmp/posttrain/copies"
-        in_copy.delete_left(copies)  # as the next attempt does
+        in_copy.delete_abandoned_folders(copies)  # as the next attempt does
         if copies.exists() and (left := [*copies.iterdir()]):
             found.append(f"{len(left)} scratch copies are still held in {name}")
     if left := [*(root / ".dvc/tmp/posttrain/attempts").glob("*")]:
         found.append(f"notes of attempts are left: {[one.name for one in left]}")
     if left := [*(root / ".dvc/tmp/posttrain/previous").glob("*")]:
         found.append(f"outs are left aside: {[one.name for one in left]}")
-    entries = read_entries(root)
+    entries = read_lock_entries(root)
     for stage in stages:
-        wanted = expected(site.params, stage)
+        wanted = compute_expected_files(site.params, stage)
         made = {name: file.read_bytes() for name in wanted if (file := root / f"data/{stage}/{name}").exists()}
         if made != wanted:
             found.append(f"data/{stage} has other bytes than an undisturbed run's")
-        elif not entries.get(stage) or entries[stage]["outs"][0]["md5"] != hash_of(wanted):
+        elif not entries.get(stage) or entries[stage]["outs"][0]["md5"] != compute_dvc_folder_hash(wanted):
             found.append(f"dvc.lock has another hash of data/{stage} than an undisturbed run's")
     with closing(sqlite3.connect(root / "mlruns/mlflow.db")) as records:
         running = records.execute("SELECT name FROM runs WHERE status = 'RUNNING'").fetchall()
-    return found + [f"the run of {name} is left as running" for (name,) in running] + overlaps(site.notes())
+    return (
+        found
+        + [f"the run of {name} is left as running" for (name,) in running]
+        + find_overlapping_writers(site.notes())
+    )
 
 
-def overlaps(notes: Sequence[Note]) -> list[str]:
+def find_overlapping_writers(notes: Sequence[Note]) -> list[str]:
     """Where two processes wrote the same out at the same time."""
     spans: dict[tuple[str, str, int], tuple[float, float]] = {}
     for note in notes:
@@ -308,7 +324,7 @@ def overlaps(notes: Sequence[Note]) -> list[str]:
     return found
 
 
-def wait(what: Callable[[], Any], seconds: float, name: str) -> Any:
+def wait_for_condition(what: Callable[[], Any], seconds: float, name: str) -> Any:
     """What the function gives once it is true; TimeoutError after so many seconds."""
     deadline = time.monotonic() + seconds
     while not (found := what()):
@@ -318,35 +334,35 @@ def wait(what: Callable[[], Any], seconds: float, name: str) -> Any:
     return found
 
 
-def below(pid: int) -> list[psutil.Process]:
+def list_descendant_processes(pid: int) -> list[psutil.Process]:
     """All descendants of a process."""
     with contextlib.suppress(psutil.Error):
         return [*psutil.Process(pid).children(recursive=True)]
     return []
 
 
-def words_of(process: psutil.Process) -> list[str]:
+def get_command_words(process: psutil.Process) -> list[str]:
     """The words of the command line."""
     with contextlib.suppress(psutil.Error):
         return list(process.cmdline())
     return []
 
 
-def environment(process: psutil.Process) -> str:
+def join_environment_values(process: psutil.Process) -> str:
     """All variables, in one text."""
     with contextlib.suppress(psutil.Error):
         return " ".join(process.environ().values())
     return ""
 
 
-def alive(process: psutil.Process) -> bool:
+def is_process_alive(process: psutil.Process) -> bool:
     """Whether it runs, or is stopped; a zombie does neither."""
     with contextlib.suppress(psutil.Error):
         return bool(process.status() != psutil.STATUS_ZOMBIE)
     return False
 
 
-def _free_port() -> int:
+def _find_free_port() -> int:
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         return int(one.getsockname()[1])

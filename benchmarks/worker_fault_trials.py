@@ -16,7 +16,7 @@ from pathlib import Path
 
 import psutil
 
-from benchmarks.worker_fault_site import LIMIT, Note, Site, below, wait
+from benchmarks.worker_fault_site import LIMIT, Note, Site, list_descendant_processes, wait_for_condition
 
 SOON = 60.0  # seconds in which a stage that is to be disturbed must have begun to write, and others are noticed
 STOPPED = (25.0, 60.0)  # seconds that something is stopped with SIGSTOP, or that the remote is away
@@ -44,8 +44,8 @@ class Trial:
     def until_writing(self) -> str:
         """Wait until a command has written a random number of its lines; the worker that runs it."""
         line = self.rng.randint(1, 22)
-        wait(lambda: any(note.number >= line for note in self.notes()), LIMIT, "a stage that writes")
-        return str(wait(self.site.busy, 5.0, "the worker of the stage"))
+        wait_for_condition(lambda: any(note.number >= line for note in self.notes()), LIMIT, "a stage that writes")
+        return str(wait_for_condition(self.site.busy, 5.0, "the worker of the stage"))
 
     def killed_in_mlflow(self) -> int:
         """How many runs of stages are marked as killed there."""
@@ -62,20 +62,20 @@ class Trial:
         """Measure how long it takes until MLflow has one more killed run."""
         began = time.monotonic()
         with contextlib.suppress(TimeoutError):
-            wait(lambda: self.killed_in_mlflow() > before, seconds, "")
+            wait_for_condition(lambda: self.killed_in_mlflow() > before, seconds, "")
             self.noticed = time.monotonic() - began
             return
         self.faults.append(f"no attempt was marked as killed within {seconds:.0f} s")
 
 
-def worker_killed(trial: Trial) -> None:
+def kill_worker(trial: Trial) -> None:
     """The worker's process is killed with -9"""
     name, before = trial.until_writing(), trial.killed_in_mlflow()
     trial.site.workers.pop(name).kill()
     trial.await_notice(before)
 
 
-def attempt_killed(trial: Trial) -> None:
+def kill_attempt(trial: Trial) -> None:
     """The attempt's process alone is killed with -9"""
     name, before = trial.until_writing(), trial.killed_in_mlflow()
     for process in trial.site.attempts(name):
@@ -83,26 +83,26 @@ def attempt_killed(trial: Trial) -> None:
     trial.await_notice(before)
 
 
-def worker_stopped(trial: Trial) -> None:
+def suspend_worker(trial: Trial) -> None:
     """The worker's process alone is stopped and goes on later"""
     name = trial.until_writing()
-    _paused(trial, [psutil.Process(trial.site.workers[name].pid)], lost=False)
+    _suspend_and_resume(trial, [psutil.Process(trial.site.workers[name].pid)], lost=False)
 
 
-def attempt_stopped(trial: Trial) -> None:
+def suspend_attempt(trial: Trial) -> None:
     """The attempt's process alone is stopped and goes on later"""
     name = trial.until_writing()
-    _paused(trial, trial.site.attempts(name), lost=True)
+    _suspend_and_resume(trial, trial.site.attempts(name), lost=True)
 
 
-def tree_stopped(trial: Trial) -> None:
+def suspend_worker_tree(trial: Trial) -> None:
     """Worker, attempt and command are stopped and go on later"""
     name = trial.until_writing()
     worker = trial.site.workers[name].pid
-    _paused(trial, [psutil.Process(worker), *below(worker)], lost=True)
+    _suspend_and_resume(trial, [psutil.Process(worker), *list_descendant_processes(worker)], lost=True)
 
 
-def _paused(trial: Trial, processes: list[psutil.Process], lost: bool) -> None:
+def _suspend_and_resume(trial: Trial, processes: list[psutil.Process], lost: bool) -> None:
     before, began, seconds = trial.killed_in_mlflow(), time.monotonic(), trial.rng.uniform(*STOPPED)
     for process in processes:
         process.suspend()
@@ -116,7 +116,7 @@ def _paused(trial: Trial, processes: list[psutil.Process], lost: bool) -> None:
                 process.resume()
 
 
-def coordinator_killed(trial: Trial) -> None:
+def kill_and_restart_coordinator(trial: Trial) -> None:
     """The coordinator is killed with -9 and started again"""
     trial.until_writing()
     pids = {note.pid for note in trial.notes()}
@@ -129,7 +129,7 @@ def coordinator_killed(trial: Trial) -> None:
         trial.faults.append("the running attempt was not adopted")
 
 
-def coordinator_interrupted(trial: Trial) -> None:
+def interrupt_and_restart_coordinator(trial: Trial) -> None:
     """The coordinator is stopped with Ctrl-C and started again"""
     trial.until_writing()
     os.kill(trial.run.pid, signal.SIGINT)
@@ -138,7 +138,7 @@ def coordinator_interrupted(trial: Trial) -> None:
     trial.run = trial.site.run(*trial.stages)
 
 
-def server_killed(trial: Trial) -> None:
+def kill_and_restart_server(trial: Trial) -> None:
     """Prefect's server is killed with -9 and started again"""
     trial.until_writing()
     site = trial.site
@@ -149,7 +149,7 @@ def server_killed(trial: Trial) -> None:
     site.start_server()
 
 
-def worker_ended(trial: Trial) -> None:
+def stop_worker_by_signal(trial: Trial) -> None:
     """The worker is stopped with Ctrl-C or SIGTERM"""
     name, before = trial.until_writing(), trial.killed_in_mlflow()
     worker = trial.site.workers.pop(name)
@@ -161,7 +161,7 @@ def worker_ended(trial: Trial) -> None:
     trial.faults.append("the worker does not end")
 
 
-def remote_away(trial: Trial) -> None:
+def move_remote_away(trial: Trial) -> None:
     """DVC's remote is away when the outs are sent"""
     trial.until_writing()
     away = trial.site.remote.with_name("away")
@@ -170,7 +170,7 @@ def remote_away(trial: Trial) -> None:
     away.rename(trial.site.remote)
 
 
-def remote_full(trial: Trial) -> None:
+def fill_remote(trial: Trial) -> None:
     """DVC's remote is full when the outs are sent"""
     trial.until_writing()
     remote = trial.site.remote
@@ -190,24 +190,24 @@ def remote_full(trial: Trial) -> None:
         kept.rename(remote)
 
 
-def push_killed(trial: Trial) -> None:
+def kill_attempt_during_push(trial: Trial) -> None:
     """The attempt is killed with -9 while it sends an out"""
     trial.until_writing()
     before = trial.killed_in_mlflow()
     partial: Callable[[], list[Path]] = lambda: [*trial.site.remote.glob("files/md5/*/.*")]  # noqa: E731
     old = {*partial()}
-    wait(lambda: {*partial()} - old, LIMIT, "an object on its way")
+    wait_for_condition(lambda: {*partial()} - old, LIMIT, "an object on its way")
     for process in trial.site.attempts():
         process.kill()
     trial.await_notice(before)
 
 
-def dep_torn(trial: Trial) -> None:
+def run_with_torn_input(trial: Trial) -> None:
     """An input in the remote is torn"""
     trial.run.wait(LIMIT)
 
 
-def out_torn(trial: Trial) -> None:
+def damage_pushed_out(trial: Trial) -> None:
     """An out in the remote is torn before the coordinator takes it"""
     trial.until_writing()
     known = {*trial.site.remote.glob("files/md5/*/*")}
@@ -217,11 +217,11 @@ def out_torn(trial: Trial) -> None:
         found = {*trial.site.remote.glob("files/md5/*/*")} - known
         return [one for one in found if not one.name.startswith(".") and one.stat().st_size > 2**20]
 
-    for file in wait(new, LIMIT, "an object that arrived"):
-        damage(file, tear)
+    for file in wait_for_condition(new, LIMIT, "an object that arrived"):
+        damage_file(file, tear)
 
 
-def two_coordinators(trial: Trial) -> None:
+def run_two_coordinators(trial: Trial) -> None:
     """Two coordinators in two clones ask for one device"""
     other = trial.site.folder / "other"
     second = trial.site.run(*trial.stages, repository=other, log="other")
@@ -238,14 +238,14 @@ def two_coordinators(trial: Trial) -> None:
         trial.faults.append("only one of the two ran its stage")
 
 
-def two_stages(trial: Trial) -> None:
+def run_two_stages(trial: Trial) -> None:
     """Two workers run two stages at once"""
     trial.run.wait(LIMIT)
     if len({note.pid for note in trial.notes()}) != 2:
         trial.faults.append("expected two commands")
 
 
-def damage(file: Path, tear: bool) -> None:
+def damage_file(file: Path, tear: bool) -> None:
     """Cut the file's end off, or change a byte in its middle."""
     content = file.read_bytes()
     half = len(content) // 2
@@ -253,7 +253,7 @@ def damage(file: Path, tear: bool) -> None:
     file.write_bytes(content[:half] if tear else content[:half] + bytes([content[half] ^ 1]) + content[half + 1 :])
 
 
-def tear_dep(site: Site, rng: random.Random) -> None:
+def damage_remote_input(site: Site, rng: random.Random) -> None:
     """Damage the seed's large file in the remote, so that the worker cannot take it from there; clones forget
     theirs.
     """
@@ -261,27 +261,27 @@ def tear_dep(site: Site, rng: random.Random) -> None:
         shutil.rmtree(site.folder / clone / ".dvc/cache", ignore_errors=True)
     for file in site.remote.glob("files/md5/*/*"):
         if file.stat().st_size == 10_000:
-            damage(file, rng.random() < 0.5)
+            damage_file(file, rng.random() < 0.5)
 
 
 BOTH, CLONE = ("shared", "clone"), ("clone",)
 # Name -> what happens, the transports, and whether the attempt is lost, so that a second one must be made.
 FAULTS: Mapping[str, tuple[Callable[[Trial], None], tuple[str, ...]]] = {
-    "worker killed": (worker_killed, BOTH),
-    "attempt killed": (attempt_killed, BOTH),
-    "worker stopped": (worker_stopped, BOTH),
-    "attempt stopped": (attempt_stopped, BOTH),
-    "tree stopped": (tree_stopped, BOTH),
-    "worker ended": (worker_ended, BOTH),
-    "coordinator killed": (coordinator_killed, BOTH),
-    "coordinator interrupted": (coordinator_interrupted, BOTH),
-    "server killed": (server_killed, BOTH),
-    "remote away": (remote_away, CLONE),
-    "remote full": (remote_full, CLONE),
-    "push killed": (push_killed, CLONE),
-    "input torn": (dep_torn, CLONE),
-    "out torn": (out_torn, CLONE),
-    "two coordinators": (two_coordinators, BOTH),
-    "two stages": (two_stages, BOTH),
+    "worker killed": (kill_worker, BOTH),
+    "attempt killed": (kill_attempt, BOTH),
+    "worker stopped": (suspend_worker, BOTH),
+    "attempt stopped": (suspend_attempt, BOTH),
+    "tree stopped": (suspend_worker_tree, BOTH),
+    "worker ended": (stop_worker_by_signal, BOTH),
+    "coordinator killed": (kill_and_restart_coordinator, BOTH),
+    "coordinator interrupted": (interrupt_and_restart_coordinator, BOTH),
+    "server killed": (kill_and_restart_server, BOTH),
+    "remote away": (move_remote_away, CLONE),
+    "remote full": (fill_remote, CLONE),
+    "push killed": (kill_attempt_during_push, CLONE),
+    "input torn": (run_with_torn_input, CLONE),
+    "out torn": (damage_pushed_out, CLONE),
+    "two coordinators": (run_two_coordinators, BOTH),
+    "two stages": (run_two_stages, BOTH),
 }
 LARGE = {"push killed": 6_000_000, "out torn": 3_000_000, "remote full": 300_000}  # times a short line

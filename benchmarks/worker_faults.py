@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import result_files
-from benchmarks.worker_fault_site import LIMIT, ROOT, Site, left_over
-from benchmarks.worker_fault_trials import FAULTS, LARGE, Trial, tear_dep
+from benchmarks.worker_fault_site import LIMIT, ROOT, Site, find_leftovers
+from benchmarks.worker_fault_trials import FAULTS, LARGE, Trial, damage_remote_input
 
 RESULT = ROOT / "benchmarks/results/worker_faults.json"
 REPOSITORIES = {"shared": {"k1": "one", "k2": "one"}, "clone": {"k1": "two", "k2": "three"}}
@@ -48,7 +48,7 @@ class Campaign:
         value = self.seed * 1000 + self.number
         site.write_params(site.one, **{name: {"value": value, "more": LARGE.get(fault, 10)} for name in stages})
         if fault == "input torn":
-            tear_dep(site, rng)
+            damage_remote_input(site, rng)
         if fault == "two coordinators":
             self._other()
         before = len(site.notes())
@@ -60,7 +60,7 @@ class Campaign:
                 trial.faults.append(f"exit status {status}: {' '.join(site.said().split())[-600:]}")
         except (TimeoutError, subprocess.TimeoutExpired) as error:
             trial.faults.append(f"{error}; it said {site.said()[-300:]!r}")
-        found = [*trial.faults, *left_over(site, stages), *self._after(stages)]
+        found = [*trial.faults, *find_leftovers(site, stages), *self._after(stages)]
         commands = len({note.pid for note in trial.notes()})
         outcome = {
             "fault": fault,
@@ -112,7 +112,7 @@ class Campaign:
                 yield f"{words[0]} afterwards: {' '.join((done.stdout + done.stderr).split())[-400:]}"
 
 
-def plan(trials: int, seed: int, only: Sequence[str], transports: Sequence[str]) -> list[tuple[str, str]]:
+def plan_trials(trials: int, seed: int, only: Sequence[str], transports: Sequence[str]) -> list[tuple[str, str]]:
     """Every fault with every transport, again and again, as many as are asked for; each time those of one transport
     stand together.
     """
@@ -128,18 +128,26 @@ def plan(trials: int, seed: int, only: Sequence[str], transports: Sequence[str])
 
 def render(result: Mapping[str, Any]) -> str:
     """benchmarks/worker_faults.md."""
-    lines = ["# Faults of stages on workers", "", *_text(result), "", *_table(result["trials"])]
-    failures = [f"- {one['fault']}, {one['transport']}: {'; '.join(one['faults'])}" for one in _failed(result)]
+    lines = [
+        "# Faults of stages on workers",
+        "",
+        *_render_introduction(result),
+        "",
+        *_render_fault_table(result["trials"]),
+    ]
+    failures = [
+        f"- {one['fault']}, {one['transport']}: {'; '.join(one['faults'])}" for one in _select_failed_trials(result)
+    ]
     return "\n".join([*lines, *(["", "Failures:", "", *failures] if failures else []), "", *result["notes"]]) + "\n"
 
 
-def _failed(result: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def _select_failed_trials(result: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [one for one in result["trials"] if one["faults"]]
 
 
-def _text(result: Mapping[str, Any]) -> list[str]:
+def _render_introduction(result: Mapping[str, Any]) -> list[str]:
     trials = result["trials"]
-    counted = f"{len(trials)} trials, {len(_failed(result))} failures. {result['conditions']}"
+    counted = f"{len(trials)} trials, {len(_select_failed_trials(result))} failures. {result['conditions']}"
     return [
         "Made by `python -m benchmarks.worker_faults`: a Prefect server, two workers and a coordinator, all real "
         "processes, run a stage of "
@@ -160,7 +168,7 @@ def _text(result: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _table(trials: Sequence[Mapping[str, Any]]) -> list[str]:
+def _render_fault_table(trials: Sequence[Mapping[str, Any]]) -> list[str]:
     lines = [
         "| fault | transport | trials | noticed after, median s | worst s | made again | outs equal | "
         "orphans | failures |",
@@ -204,21 +212,23 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="worker-faults-") as folder:
         campaign = Campaign(Path(folder), given.seed)
         try:
-            for fault, transport in plan(given.trials, given.seed, given.only, given.transport or ["shared", "clone"]):
+            for fault, transport in plan_trials(
+                given.trials, given.seed, given.only, given.transport or ["shared", "clone"]
+            ):
                 outcome = campaign.trial(fault, transport)
                 bad |= bool(outcome["faults"])
                 if given.keep:
-                    keep(outcome)
+                    append_trial_result(outcome)
         finally:
             campaign.site.close()
     sys.exit(bad)
 
 
-def keep(outcome: Mapping[str, Any]) -> None:
+def append_trial_result(outcome: Mapping[str, Any]) -> None:
     """Add a trial to the result file."""
-    before = result_files.load(RESULT, {"conditions": "", "notes": [], "trials": []})
+    before = result_files.load_result(RESULT, {"conditions": "", "notes": [], "trials": []})
     result = {**before, "trials": [*before["trials"], outcome]}
-    result_files.write(RESULT, result, adds=True)
+    result_files.write_result(RESULT, result, adds=True)
 
 
 if __name__ == "__main__":

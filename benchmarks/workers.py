@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import result_files, tables
-from benchmarks.engine import machine
+from benchmarks.engine import describe_machine
 from flows.orchestration import server
 
 ROOT = Path(__file__).parents[1]
@@ -53,7 +53,7 @@ for _ in range(int(sys.argv[1])):
 """
 
 
-def repository(root: Path) -> None:
+def create_one_stage_repository(root: Path) -> None:
     """A repository with one stage that copies a file, and a DVC remote."""
     root.mkdir()
     files = {
@@ -78,7 +78,7 @@ def repository(root: Path) -> None:
 
 
 @contextmanager
-def background(root: Path, environ: Mapping[str, str], *command: str) -> Iterator["subprocess.Popen[str]"]:
+def run_in_background(root: Path, environ: Mapping[str, str], *command: str) -> Iterator["subprocess.Popen[str]"]:
     """A command that runs until the end of the block."""
     process = subprocess.Popen(
         command, cwd=root, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -91,16 +91,16 @@ def background(root: Path, environ: Mapping[str, str], *command: str) -> Iterato
 
 
 @contextmanager
-def worker(root: Path, environ: Mapping[str, str], pool: str) -> Iterator[None]:
+def run_worker_in_background(root: Path, environ: Mapping[str, str], pool: str) -> Iterator[None]:
     """A worker of the pool that takes stages."""
-    with background(root, environ, "posttrain", "worker", "--pool", pool) as process:
+    with run_in_background(root, environ, "posttrain", "worker", "--pool", pool) as process:
         assert process.stdout is not None
         line = process.stdout.readline()
         assert "takes stages" in line, line
         yield
 
 
-def seconds(root: Path, environ: Mapping[str, str], pool: str) -> float:
+def measure_stage_seconds(root: Path, environ: Mapping[str, str], pool: str) -> float:
     """The stage's own seconds in one run."""
     command = ["posttrain", "run", "copy", "--force", "copy", "--json", *(["--pool", pool] if pool else [])]
     done = subprocess.run(command, cwd=root, env=environ, capture_output=True, text=True, check=False)
@@ -110,7 +110,7 @@ def seconds(root: Path, environ: Mapping[str, str], pool: str) -> float:
     return float(found["seconds"])
 
 
-def peer(folder: Path, environ: Mapping[str, str], rounds: int) -> list[float]:
+def measure_prefect_seconds(folder: Path, environ: Mapping[str, str], rounds: int) -> list[float]:
     """The seconds of a trivial deployment run through Prefect's own worker."""
     (folder / "trivial.py").write_text(FLOW)
     python, prefect = sys.executable, "prefect"
@@ -122,7 +122,7 @@ def peer(folder: Path, environ: Mapping[str, str], rounds: int) -> list[float]:
         capture_output=True,
     )
     subprocess.run([python, "-c", DEPLOY], cwd=folder, env=environ, check=True, capture_output=True)
-    with background(folder, environ, prefect, "worker", "start", "--pool", "peer"):
+    with run_in_background(folder, environ, prefect, "worker", "start", "--pool", "peer"):
         time.sleep(5)
         done = subprocess.run(
             [python, "-c", RUN, str(rounds + 1)], cwd=folder, env=environ, check=True, capture_output=True, text=True
@@ -130,32 +130,32 @@ def peer(folder: Path, environ: Mapping[str, str], rounds: int) -> list[float]:
     return [float(line) for line in done.stdout.split()][1:]
 
 
-def measured(folder: Path, rounds: int) -> dict[str, list[float]]:
+def measure_places(folder: Path, rounds: int) -> dict[str, list[float]]:
     """Seconds of each round, by place; the first round is a warm-up."""
     root, clone = folder / "repository", folder / "clone"
-    repository(root)
+    create_one_stage_repository(root)
     subprocess.run(["git", "clone", "--quiet", str(root), str(clone)], check=True)
     own = server.Server(folder)
     found: dict[str, list[float]] = {name: [] for name in PLACES}
     with ExitStack() as stack:
-        stack.callback(server.stop, folder)
+        stack.callback(server.stop_server, folder)
         stack.callback(own.close)
         own.wait()
         environ = {
             **os.environ,
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-            **server.environ(folder),
+            **server.build_client_environment(folder),
             "DO_NOT_TRACK": "1",
         }
-        stack.enter_context(worker(root, environ, "shared"))
-        stack.enter_context(worker(clone, environ, "clone"))
+        stack.enter_context(run_worker_in_background(root, environ, "shared"))
+        stack.enter_context(run_worker_in_background(clone, environ, "clone"))
         for number in range(rounds + 1):
             for name, pool in PLACES.items():
-                took = seconds(root, environ, pool)
+                took = measure_stage_seconds(root, environ, pool)
                 print(f"{name}: {took:.2f} s", flush=True)
                 if number:
                     found[name].append(took)
-        found["Prefect's process worker, a trivial flow"] = peer(folder, environ, rounds)
+        found["Prefect's process worker, a trivial flow"] = measure_prefect_seconds(folder, environ, rounds)
     return found
 
 
@@ -169,7 +169,7 @@ def table(result: Mapping[str, Any]) -> str:
         beyond = "" if name == "here" else f"{middle - here:.2f}"
         aim = f"under {TARGETS[name]:g}" if name in TARGETS else ""
         rows.append([name, f"{middle:.2f} ({min(values):.2f} to {max(values):.2f})", beyond, aim])
-    return tables.rows(rows)
+    return tables.render_markdown_table(rows)
 
 
 def render(result: Mapping[str, Any]) -> str:
@@ -196,11 +196,16 @@ def main() -> None:
     load = os.getloadavg()[0]
     scratch = Path(tempfile.mkdtemp())
     try:
-        times = measured(scratch, given.rounds)
+        times = measure_places(scratch, given.rounds)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-    result = {"machine": machine("dvc", "prefect", "mlflow"), "load": load, "rounds": given.rounds, "seconds": times}
-    result_files.write(given.out, result)
+    result = {
+        "machine": describe_machine("dvc", "prefect", "mlflow"),
+        "load": load,
+        "rounds": given.rounds,
+        "seconds": times,
+    }
+    result_files.write_result(given.out, result)
     print(render(result))
 
 

@@ -42,7 +42,7 @@ class SetupError(Exception):
     """What is missing on this machine, in one line."""
 
 
-def entries(lock: Path) -> list[str]:
+def read_lock_entries(lock: Path) -> list[str]:
     """The entries of a lock file, each in one line: name, version, marker where only some environments need it,
     hashes.
     """
@@ -50,19 +50,19 @@ def entries(lock: Path) -> list[str]:
     return [" ".join(line.split()) for line in joined.splitlines() if line.strip() and not line.startswith("#")]
 
 
-def name_of(entry: str) -> str:
+def parse_package_name(entry: str) -> str:
     """The package that an entry is about."""
     return entry.partition("==")[0]
 
 
-def without_hashes(entry: str) -> str:
+def remove_hashes(entry: str) -> str:
     """An entry's name, version and marker."""
     return entry.partition(" --hash")[0]
 
 
-def marked(entry: str) -> tuple[str, str]:
+def split_marker(entry: str) -> tuple[str, str]:
     """An entry's name and version, and its marker or nothing."""
-    requirement, _, marker = without_hashes(entry).partition(" ; ")
+    requirement, _, marker = remove_hashes(entry).partition(" ; ")
     return requirement, marker
 
 
@@ -73,7 +73,7 @@ class Installation:
         self.folder, self.locks = folder, locks
         self.python = folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
         self.started = time.monotonic()
-        self.packages = [entry for lock in locks for entry in entries(lock)]
+        self.packages = [entry for lock in locks for entry in read_lock_entries(lock)]
 
     @property
     def mark(self) -> Path:
@@ -121,9 +121,9 @@ class Installation:
 
     def make_environment(self) -> None:
         """Make the virtual environment, unless a working one is there."""
-        if self.python.exists() and _works([self.python, "-m", "pip", "--version"]):
+        if self.python.exists() and _can_run_command([self.python, "-m", "pip", "--version"]):
             return
-        if not _works([sys.executable, "-c", "import venv, ensurepip"]):
+        if not _can_run_command([sys.executable, "-c", "import venv, ensurepip"]):
             name = f"python{sys.version_info[0]}.{sys.version_info[1]}-venv"
             raise SetupError(
                 f"{sys.executable} lacks venv or ensurepip: install them (Debian, Ubuntu: apt install {name})"
@@ -143,11 +143,13 @@ class Installation:
     def install_uv(self) -> Path | None:
         """The environment's uv, installed if it is missing; None where it cannot be had."""
         program = self.python.with_name("uv")
-        listed = [entry for entry in self.packages if name_of(entry) == "uv"]
-        if not any(marked(entry)[0].replace("==", " ") in _output([program, "--version"]) for entry in listed):
+        listed = [entry for entry in self.packages if parse_package_name(entry) == "uv"]
+        if not any(
+            split_marker(entry)[0].replace("==", " ") in _get_command_output([program, "--version"]) for entry in listed
+        ):
             file = self.write("uv.txt", listed)
             self.pip("installing uv", "--no-deps", "--require-hashes", "--requirement", file)
-        return program if _works([program, "--version"]) else None
+        return program if _can_run_command([program, "--version"]) else None
 
     def write(self, name: str, lines: list[str]) -> Path:
         """Write a file of requirements into the environment."""
@@ -160,15 +162,15 @@ class Installation:
         number = f"{len(self.packages)} packages"
         uv = self.install_uv()
         if uv is not None:
-            command = uv_command(uv, self.python)
+            command = build_uv_command(uv, self.python)
             for lock in self.locks:
                 command += ["--requirement", lock]
-            if self.run(command, f"installing {number} with uv", uv_environment(self.python)):
+            if self.run(command, f"installing {number} with uv", build_uv_environment(self.python)):
                 return
             self.say("uv failed (see above): installing with pip, which takes some minutes")
-        constraints = self.write("constraints.txt", [without_hashes(entry) for entry in self.packages])
-        hashed = self.write("hashed.txt", [entry for entry in self.packages if name_of(entry) not in FREE])
-        for requirement in (without_hashes(entry) for entry in self.packages if name_of(entry) in FREE):
+        constraints = self.write("constraints.txt", [remove_hashes(entry) for entry in self.packages])
+        hashed = self.write("hashed.txt", [entry for entry in self.packages if parse_package_name(entry) not in FREE])
+        for requirement in (remove_hashes(entry) for entry in self.packages if parse_package_name(entry) in FREE):
             if not self.pip(f"installing {requirement} with pip", requirement, "--constraint", constraints):
                 raise SetupError(f"pip could not install {requirement}: see above")
         if not self.pip(f"installing {number} with pip", "--no-deps", "--require-hashes", "--requirement", hashed):
@@ -181,8 +183,8 @@ class Installation:
         arguments = ["--no-deps", "--no-build-isolation", "--editable", str(project)]
         uv = self.python.with_name("uv")
         if uv.exists():
-            command = [*uv_command(uv, self.python), *arguments]
-            if self.run(command, "installing posttrain", uv_environment(self.python)):
+            command = [*build_uv_command(uv, self.python), *arguments]
+            if self.run(command, "installing posttrain", build_uv_environment(self.python)):
                 return
         if not self.pip("installing posttrain", *arguments):
             raise SetupError("pip could not install the repository: see above")
@@ -193,7 +195,7 @@ class Installation:
 
         A run does without; then its server makes one.
         """
-        version = _output(
+        version = _get_command_output(
             [self.python, "-c", "from importlib.metadata import version; print(version('prefect'))"]
         ).strip()
         database = self.folder / "share/posttrain" / f"prefect-{version}.db"
@@ -216,24 +218,24 @@ class Installation:
             partial.replace(database)
 
 
-def _works(command: list[str | Path]) -> bool:
+def _can_run_command(command: list[str | Path]) -> bool:
     try:
         return subprocess.run(command, capture_output=True, check=False).returncode == 0
     except OSError:
         return False
 
 
-def _output(command: list[str | Path]) -> str:
+def _get_command_output(command: list[str | Path]) -> str:
     try:
         return subprocess.run(command, capture_output=True, check=False, text=True).stdout
     except OSError:
         return ""
 
 
-def pip_settings(python: Path) -> dict[str, str]:
+def read_pip_settings(python: Path) -> dict[str, str]:
     """pip's settings for an installation, from its files and its variables, by the names of its options."""
     settings: dict[str, dict[str, str]] = {"global": {}, "install": {}, ":env:": {}}  # later sections win, as with pip
-    for line in _output([python, "-m", "pip", "config", "list"]).splitlines():
+    for line in _get_command_output([python, "-m", "pip", "config", "list"]).splitlines():
         name, _, value = line.partition("=")
         section, _, option = name.rpartition(".")
         if section in settings:
@@ -241,12 +243,12 @@ def pip_settings(python: Path) -> dict[str, str]:
     return {**settings["global"], **settings["install"], **settings[":env:"]}
 
 
-def uv_environment(python: Path) -> dict[str, str]:
+def build_uv_environment(python: Path) -> dict[str, str]:
     """The environment for uv: pip's index, certificates, links and constraints, under the names that uv has for
     them.
     """
     environment = {**os.environ, "UV_NO_PROGRESS": "1"}
-    settings = pip_settings(python)
+    settings = read_pip_settings(python)
     for option, variable in PIP_OPTIONS.items():
         value = settings.get(option, "")
         if value and variable not in os.environ:
@@ -256,9 +258,9 @@ def uv_environment(python: Path) -> dict[str, str]:
     return environment
 
 
-def uv_command(uv: Path, python: Path) -> list[str | Path]:
+def build_uv_command(uv: Path, python: Path) -> list[str | Path]:
     """The beginning of uv's command that installs into an environment."""
-    no_index = pip_settings(python).get("no-index", "").lower() in ("1", "true", "yes", "on")
+    no_index = read_pip_settings(python).get("no-index", "").lower() in ("1", "true", "yes", "on")
     return [uv, "pip", "install", "--quiet", "--python", python, *(["--no-index"] if no_index else [])]
 
 

@@ -38,7 +38,7 @@ ENVIRONMENTS = [
 ]
 
 
-def compiled(output: Path, extras: list[str], upgrade: list[str]) -> list[str]:
+def compile_lock_entries(output: Path, extras: list[str], upgrade: list[str]) -> list[str]:
     """The entries of a lock for the project with these extras; the versions of `output` stay."""
     uv = Path(sys.executable).with_name("uv")
     command = [uv, "pip", "compile", "--quiet", "--universal", "--python-version", "3.11", "--generate-hashes"]
@@ -49,10 +49,10 @@ def compiled(output: Path, extras: list[str], upgrade: list[str]) -> list[str]:
         command += ["--upgrade-package", name]
     subprocess.run(command, env=install.uv_environment(Path(sys.executable)), check=True)
     kept = [entry for entry in install.entries(output) if not BROUGHT_BY_TORCH.match(install.name_of(entry))]
-    return [entry for entry in map(_marked, kept) if entry]
+    return [entry for entry in map(_simplify_marker, kept) if entry]
 
 
-def _marked(entry: str) -> str:
+def _simplify_marker(entry: str) -> str:
     """The entry with its marker where only some environments need it, without it where all do, and nothing where none
     does.
     """
@@ -78,8 +78,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         output = Path(scratch, "all.lock")
         output.write_text("".join(file.read_text() for file in (run, dev) if file.exists()))
-        everything = compiled(output, ["setup", "dev", "servers"], upgrade)
-        needed = set(map(install.name_of, compiled(output, ["setup", "servers"], [])))
+        everything = compile_lock_entries(output, ["setup", "dev", "servers"], upgrade)
+        needed = set(map(install.name_of, compile_lock_entries(output, ["setup", "servers"], [])))
     files = {run: [entry for entry in everything if install.name_of(entry) in needed]}
     files[dev] = [entry for entry in everything if install.name_of(entry) not in needed]
     for file, listed in files.items():

@@ -8,10 +8,10 @@ from typing import Any
 
 from prefect import State, flow
 
-from flows.orchestration.prefect_tasks import pipeline, titled
+from flows.orchestration.prefect_tasks import format_flow_run_name, run_pipeline
 
 
-@flow(name="agents", flow_run_name=titled)
+@flow(name="agents", flow_run_name=format_flow_run_name)
 def agents(
     targets: list[str] = ["agents"],  # noqa: B006  # Prefect shows them, and changes none
     set: dict[str, Any] | None = None,
@@ -21,9 +21,9 @@ def agents(
 ) -> State[object]:
     """Bring the targets up to date: stages, or `agents` for the whole report.
 
-    `flows.orchestration.prefect_tasks.pipeline` has the parameters.
+    `flows.orchestration.prefect_tasks.run_pipeline` has the parameters.
     """
-    with pipeline("agents", targets, set, seeds, force, where) as stage:
+    with run_pipeline("agents", targets, set, seeds, force, where) as stage:
         stage("code")  # what each stage reaches of tasks/, so that an edit runs what it can change
 
         stage("expert_episodes")  # the best play, by each environment's own solver

@@ -10,15 +10,17 @@ from typing import Annotated
 import typer
 
 from flows.console import completion as tab
-from flows.model_commands import child
+from flows.model_commands import run_module_in_terminal
 from flows.params.files import PARAMS, find_root, read_text
-from flows.running import FLOWS, one_line
-from flows.running import targets as ends_of
-from tasks.common.terminal import in_one_line
+from flows.running import FLOWS, convert_errors_to_wrong_use
+from flows.running import get_flow_targets as ends_of
+from tasks.common.terminal import format_in_one_line
 
 Targets = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[language|offline|agents|STAGE...]", help="Flows or stages.", autocompletion=tab.targets),
+    typer.Argument(
+        metavar="[language|offline|agents|STAGE...]", help="Flows or stages.", autocompletion=tab.complete_targets
+    ),
 ]
 PAIRS = {"pairs": ("reward_model", "dpo")}  # what is learned of pairs, by the stages that do
 
@@ -27,7 +29,12 @@ def check(
     targets: Targets = None,
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="SECTION.KEY=VALUE", help="As if params.yaml said so.", autocompletion=tab.edits),
+        typer.Option(
+            "--set",
+            metavar="SECTION.KEY=VALUE",
+            help="As if params.yaml said so.",
+            autocompletion=tab.complete_param_edits,
+        ),
     ] = None,
 ) -> int:
     """Look at data, template, lengths, rewards, environments, time and memory before a run; nothing is trained or
@@ -37,22 +44,24 @@ def check(
     from flows.params import checking, editing
 
     root = find_root()
-    types = checking.sections(root)
+    types = checking.load_config_classes(root)
     before = read_text(root / PARAMS)
-    text, changes = editing.edited(before, types, [editing.setting(assignment) for assignment in set_ or []])
-    named = [stage for name in targets or ["language"] for stage in _stages(name)]
-    with one_line():
-        stages = plan.needed(root, named, text)
-    editing.check_together(root, types, stages, stages, text)
+    text, changes = editing.apply_edits_to_text(
+        before, types, [editing.parse_setting(assignment) for assignment in set_ or []]
+    )
+    named = [stage for name in targets or ["language"] for stage in _expand_target(name)]
+    with convert_errors_to_wrong_use():
+        stages = plan.list_needed_stages(root, named, text)
+    editing.check_params_consistency(root, types, stages, stages, text)
     for change in changes:
-        print(f"{PARAMS} would change: {in_one_line(change)}", flush=True)
+        print(f"{PARAMS} would change: {format_in_one_line(change)}", flush=True)
     with ExitStack() as stack:
         params = root / PARAMS
         if text != before:
             params = Path(stack.enter_context(TemporaryDirectory()), PARAMS)
             params.write_text(text)
-        return child(root, "tasks.preflight", f"--params={params}", *sorted(stages))
+        return run_module_in_terminal(root, "tasks.preflight", f"--params={params}", *sorted(stages))
 
 
-def _stages(name: str) -> tuple[str, ...]:
+def _expand_target(name: str) -> tuple[str, ...]:
     return ends_of(name) if name in FLOWS else PAIRS.get(name, (name,))

@@ -10,7 +10,7 @@ import typer
 from flows.console import completion as tab
 from flows.console.summary import PlainConsole
 from flows.params.files import find_root
-from flows.running import WrongUseError, one_line
+from flows.running import WrongUseError, convert_errors_to_wrong_use
 
 AGE = re.compile(r"([1-9]\d{0,5})([hdw])")
 SECONDS = {"h": 3600.0, "d": 86400.0, "w": 604800.0}
@@ -23,7 +23,8 @@ def clean(
     ] = 10,
     older_than: Annotated[str, typer.Option(metavar="AGE", help="Only what is older: 12h, 30d, 4w.")] = "",
     stage: Annotated[
-        list[str] | None, typer.Option(metavar="STAGE", help="Only what this stage made.", autocompletion=tab.stages)
+        list[str] | None,
+        typer.Option(metavar="STAGE", help="Only what this stage made.", autocompletion=tab.complete_stages),
     ] = None,
     old_models: Annotated[
         bool, typer.Option("--old-models", help="Versions of registered models without an alias keep nothing.")
@@ -44,26 +45,26 @@ def clean(
     from flows.console import cleaning as shown
     from flows.lineage.cleaning import removal, survey
 
-    older = _seconds(older_than)
+    older = _parse_age_seconds(older_than)
     root, screen = find_root(), PlainConsole(sys.stderr if json_ else sys.stdout, soft_wrap=False)
     request = removal.CleaningRequest(
         keep_runs, older, frozenset(stage or ()), old_models, artifacts, checkpoints, shared_cache
     )
     removed = None
-    with one_line():
-        inventory = survey.survey(root, keep_runs, old_models)
-        _check(request.stages, inventory.names())
-        chosen = removal.choose(inventory, request)
-        shown.show(screen, inventory, request, chosen)
-        if chosen and not dry_run and _agreed(yes):
-            removed = removal.remove(root, request, chosen)
-            screen.print(shown.done(removed), markup=False)
+    with convert_errors_to_wrong_use():
+        inventory = survey.survey_disk_usage(root, keep_runs, old_models)
+        _check_stage_names(request.stages, inventory.names())
+        chosen = removal.select_removable(inventory, request)
+        shown.print_cleaning_plan(screen, inventory, request, chosen)
+        if chosen and not dry_run and _confirm_removal(yes):
+            removed = removal.remove_selected(root, request, chosen)
+            screen.print(shown.format_removed(removed), markup=False)
     if json_:
-        print(json.dumps(shown.facts(inventory, chosen, removed)))
+        print(json.dumps(shown.build_cleaning_document(inventory, chosen, removed)))
     return 0
 
 
-def _agreed(yes: bool) -> bool:
+def _confirm_removal(yes: bool) -> bool:
     """Whether the person wants it; without a terminal nobody can say so."""
     if yes:
         return True
@@ -78,14 +79,14 @@ def _is_terminal() -> bool:
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
-def _seconds(age: str) -> float:
+def _parse_age_seconds(age: str) -> float:
     match = AGE.fullmatch(age.strip())
     if age and not match:
         raise WrongUseError(f"--older-than: {age!r}: expected a number of hours, days or weeks such as 12h, 30d or 4w")
     return int(match[1]) * SECONDS[match[2]] if match else 0.0
 
 
-def _check(stages: frozenset[str], known_names: set[str]) -> None:
+def _check_stage_names(stages: frozenset[str], known_names: set[str]) -> None:
     """Refuse a stage that has made nothing here."""
     from difflib import get_close_matches
 

@@ -32,12 +32,12 @@ from flows import (
 )
 from flows.check_command import Targets
 from flows.console import completion as tab
-from flows.console.summary import PlainConsole, show_plan
+from flows.console.summary import PlainConsole, print_stage_plan
 from flows.engine.stage_types import StageResult
 from flows.params.files import PARAMS, ParameterError, find_root
 from flows.running import WrongUseError
 from tasks.common import run_environment
-from tasks.common.terminal import in_one_line, message, plain
+from tasks.common.terminal import escape_control_characters, format_in_one_line, message
 from tasks.extension_modules import import_extension_modules
 
 INTERRUPTED = 130  # what a shell reports after Ctrl-C, and what Typer returns for it
@@ -49,38 +49,38 @@ app = typer.Typer(pretty_exceptions_enable=False)
 
 def main() -> None:
     """The `posttrain` command."""
-    start.write_any_encoding()
-    run_environment.prepare()
+    start.ensure_utf8_or_restart()
+    run_environment.prepare_environment()
     gc.set_threshold(*RARELY)
-    status = command(sys.argv[1:])
+    status = run_command_line(sys.argv[1:])
     gc.freeze()  # so that no last garbage collection runs at the exit
     sys.exit(status)
 
 
-def command(arguments: Sequence[str]) -> int:
+def run_command_line(arguments: Sequence[str]) -> int:
     """Run the command line and return its exit code."""
     try:
         status = app(list(arguments) or ["--help"], standalone_mode=False) or 0
-        return _stopped() if status == INTERRUPTED else status
+        return _report_interrupt() if status == INTERRUPTED else status
     except (WrongUseError, ParameterError) as error:
-        return _wrong(str(error))
+        return _report_wrong_use(str(error))
     except TyperException as error:
-        return _wrong(f"{error.format_message()} (posttrain --help lists what there is)")
+        return _report_wrong_use(f"{error.format_message()} (posttrain --help lists what there is)")
     except (Abort, KeyboardInterrupt):
-        return _stopped()
+        return _report_interrupt()
 
 
-def _stopped() -> int:
+def _report_interrupt() -> int:
     print("posttrain: stopped; what had finished is kept, and the next run goes on", file=sys.stderr)
     return INTERRUPTED
 
 
-def _wrong(text: str) -> int:
+def _report_wrong_use(text: str) -> int:
     print(f"posttrain: {message(' '.join(text.split()))}", file=sys.stderr)
     return 2
 
 
-def _version(requested: bool) -> None:
+def _print_version_and_exit(requested: bool) -> None:
     if requested:
         from importlib.metadata import version
 
@@ -91,7 +91,7 @@ def _version(requested: bool) -> None:
 @app.callback()
 def _help(
     show: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+        bool, typer.Option("--version", callback=_print_version_and_exit, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
     """Language-model post-training and offline reinforcement learning as one reproducible, auditable pipeline."""
@@ -102,12 +102,19 @@ def run(
     targets: Targets = None,
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Change params.yaml first.", autocompletion=tab.edits),
+        typer.Option(
+            "--set",
+            metavar="SECTION.KEY=VALUE",
+            help="Change params.yaml first.",
+            autocompletion=tab.complete_param_edits,
+        ),
     ] = None,
     jobs: Annotated[int | None, typer.Option(min=1, help="Cores to use at most.")] = None,
     force: Annotated[
         list[str] | None,
-        typer.Option(metavar="STAGE", help="Run this stage even if it is up to date.", autocompletion=tab.stages),
+        typer.Option(
+            metavar="STAGE", help="Run this stage even if it is up to date.", autocompletion=tab.complete_stages
+        ),
     ] = None,
     pool: Annotated[
         str,
@@ -145,7 +152,7 @@ def run(
         options = sweeping.SweepOptions(jobs, dry_run, cold, pool=pool, with_patch=with_patch, began=STARTED)
         results = sweeping.run_seeds(find_root(), console, targets or [], seeds, set_ or [], options)
         return int(any(result.state in ("failed", "skipped") for result in results.values()))
-    results = running.run(
+    results = running.run_targets(
         find_root(),
         console,
         targets,
@@ -162,7 +169,7 @@ def run(
         pull=pull,
     )
     if json_:
-        print(json.dumps({name: _facts(result) for name, result in results.items()}))
+        print(json.dumps({name: _convert_result_to_dict(result) for name, result in results.items()}))
     return int(any(result.state in ("failed", "skipped") for result in results.values()))
 
 
@@ -172,68 +179,75 @@ def status(
     why: Annotated[
         str,
         typer.Option(
-            metavar="STAGE", help="Show what made this stage out of date, line by line.", autocompletion=tab.stages
+            metavar="STAGE",
+            help="Show what made this stage out of date, line by line.",
+            autocompletion=tab.complete_stages,
         ),
     ] = "",
 ) -> int:
     """Show for each stage whether it is up to date, or why not, and the parameters without effect that you have set."""
     from flows.console import plan_remarks
     from flows.lineage import libraries
-    from flows.lineage.git_files import head_text
+    from flows.lineage.git_files import read_file_at_head
     from flows.params import checking, editing
 
     console, root = PlainConsole(), find_root()
     if why:
-        return _why(console, root, why)
+        return _print_staleness_causes(console, root, why)
     read: list[str] = []
-    parts, committed = running.plan(root, targets, [], say=read.append), head_text(root, PARAMS)
-    for _, planned in running.with_headings(console, parts):
-        show_plan(console, planned)
+    parts, committed = running.plan_targets(root, targets, [], say=read.append), read_file_at_head(root, PARAMS)
+    for _, planned in running.iterate_parts_with_headings(console, parts):
+        print_stage_plan(console, planned)
         sections = {stage.name.split("@")[0] for stage in planned}
-        for line in editing.without_effect(root, checking.sections(root), sections, committed):
+        for line in editing.list_ineffective_params(root, checking.load_config_classes(root), sections, committed):
             console.print(line, markup=False)
     current = dict.fromkeys(stage.name for _, planned in parts for stage in planned if not stage.reason)
-    versions = plan_remarks.made_with(libraries.differing(root, current))
-    for line in (*running.remarks(root, parts), *versions, *read):
+    versions = plan_remarks.format_library_changes(libraries.find_library_version_changes(root, current))
+    for line in (*running.list_plan_remarks(root, parts), *versions, *read):
         console.print(line, markup=False)
     return 0
 
 
-def _why(console: PlainConsole, root: Path, stage: str) -> int:
+def _print_staleness_causes(console: PlainConsole, root: Path, stage: str) -> int:
     """Print what changed in a stage and above it; a matrix stage stands for all its branches."""
-    from flows.console.staleness_causes import show
+    from flows.console.staleness_causes import print_staleness_causes
 
-    [(_, planned)] = running.plan(root, [stage], [])
+    [(_, planned)] = running.plan_targets(root, [stage], [])
     late = [planned_stage for planned_stage in planned if planned_stage.reason]
     if not late:
         console.print(f"{stage} is up to date", markup=False)
-    with running.one_line():
-        show(console, root, late)
+    with running.convert_errors_to_wrong_use():
+        print_staleness_causes(console, root, late)
     return 0
 
 
 @app.command()
-def explain(key: Annotated[str, typer.Argument(help="SECTION or SECTION.KEY", autocompletion=tab.keys)]) -> None:
+def explain(
+    key: Annotated[str, typer.Argument(help="SECTION or SECTION.KEY", autocompletion=tab.complete_param_keys)],
+) -> None:
     """Show what a parameter means, its value, and which values it takes."""
     from flows.params import explaining
 
-    print(plain("\n".join(explaining.explain(find_root(), key))))
+    print(escape_control_characters("\n".join(explaining.explain_param(find_root(), key))))
 
 
 @app.command()
 def preset(
     name: Annotated[
-        str, typer.Argument(help="A file of presets/, or of an extension, without .yaml.", autocompletion=tab.presets)
+        str,
+        typer.Argument(
+            help="A file of presets/, or of an extension, without .yaml.", autocompletion=tab.complete_presets
+        ),
     ],
 ) -> int:
     """Lay a preset, a part of params.yaml, over params.yaml: presets/NAME.yaml or one of an extension."""
     from flows.params import checking, editing
 
     root = find_root()
-    types = checking.sections(root)
-    changes = editing.edit(root, types, editing.preset(root, types, name))
+    types = checking.load_config_classes(root)
+    changes = editing.edit_params(root, types, editing.load_preset_edits(root, types, name))
     for change in changes or [f"has the values of preset {name} already"]:
-        print(f"params.yaml: {in_one_line(change)}")
+        print(f"params.yaml: {format_in_one_line(change)}")
     return 0
 
 
@@ -250,10 +264,10 @@ def ui(
 
     root, console = find_root(), PlainConsole()
     try:
-        with running.one_line():
+        with running.convert_errors_to_wrong_use():
             if stop:
-                return servers.stop(root, console)
-            return servers.print_environment(root) if env else servers.serve(root, console, port)
+                return servers.stop_prefect_server(root, console)
+            return servers.print_prefect_environment(root) if env else servers.run_web_servers(root, console, port)
     except KeyboardInterrupt:
         console.print("stopped")
         return 0
@@ -284,7 +298,7 @@ for command_function in COMMANDS:
     app.command()(command_function)
 
 
-def _facts(result: StageResult) -> dict[str, object]:
+def _convert_result_to_dict(result: StageResult) -> dict[str, object]:
     return {
         "state": result.state,
         "reason": result.reason,

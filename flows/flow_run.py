@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from flows import device_memory
-from flows.console.display import watcher
-from flows.console.summary import GOOD, headlines, relative, show_plan, show_results
-from flows.console.usage_errors import WrongUseError, one_line
+from flows.console.display import create_progress_display
+from flows.console.summary import GOOD, format_relative_path, load_report_headlines, print_run_results, print_stage_plan
+from flows.console.usage_errors import WrongUseError, convert_errors_to_wrong_use
 from flows.engine.journals import replay_process
 from flows.engine.stage_types import PlannedStage, StageResult, Watcher
 from flows.params.files import read_text
@@ -54,7 +54,7 @@ class Begun:
 
 
 @contextmanager
-def brought_up_to_date(
+def open_flow_run(
     root: Path,
     console: Console,
     flow: str,
@@ -69,52 +69,55 @@ def brought_up_to_date(
     """
     part = Begun(flow)
     unchanged = all(stage.reason is None for stage in planned)
-    shown = unchanged and not run_page.is_old(root, planned)
+    shown = unchanged and not run_page.has_outdated_pages(root, planned)
     if unchanged:
         seconds = time.monotonic() - began
         console.print(f"nothing has changed: {len(planned)} stages are up to date ({seconds:.1f} s)")
-        with one_line():
+        with convert_errors_to_wrong_use():
             if not how.dry_run:
-                _settle(root, flow)
-            part.results = _unchanged(root, planned) if how.with_runs or not shown else []
+                _end_killed_runs(root, flow)
+            part.results = _build_unchanged_results(root, planned) if how.with_runs or not shown else []
         yield part
     elif how.dry_run:
-        show_plan(console, planned)
-        part.results = [_foreseen(stage) for stage in planned]
+        print_stage_plan(console, planned)
+        part.results = [_build_planned_result(stage) for stage in planned]
         yield part
     else:
         params = read_text(root / "params.yaml")  # as the run begins
-        with one_line():
-            mlflow_address.shared(root)  # AddressError before anything is started
+        with convert_errors_to_wrong_use():
+            mlflow_address.find_shared_address(root)  # AddressError before anything is started
         with ExitStack() as stack:
-            part.server = stack.enter_context(prefect_server(root, console))
-            tell(console, (*device_memory.remarks(root, planned), *_unrecorded(root)))
-            before = _before(root, planned)
-            display = watcher(console, planned, root, _durations(root, planned), how.jobs)
-            stack.enter_context(_executing(root, part, planned, how, edit.watching(display), display))
+            part.server = stack.enter_context(open_prefect_server(root, console))
+            print_lines(
+                console,
+                (*device_memory.find_device_memory_problems(root, planned), *_list_unrecorded_code_remarks(root)),
+            )
+            before = _load_state_before_judgements(root, planned)
+            display = create_progress_display(console, planned, root, _load_last_durations(root, planned), how.jobs)
+            stack.enter_context(_execute_planned_stages(root, part, planned, how, edit.watching(display), display))
             yield part
-        show_results(console, part.results, root, time.monotonic() - began)
+        print_run_results(console, part.results, root, time.monotonic() - began)
         if before is not None:
-            _show_new_judgements(root, console, before, planned, part.results)
+            _print_new_judgements(root, console, before, planned, part.results)
     if not how.dry_run and not shown:
-        pages = run_page.write_pages(root, planned, part.results)
-        tell(console, () if console.quiet else replay_process.missing(root))
-        tell(console, (f"{page.stem.rpartition('_')[2]}: {relative(page, root)}" for page in pages))
+        pages = run_page.write_report_pages(root, planned, part.results)
+        print_lines(console, () if console.quiet else replay_process.collect_recording_problems(root))
+        print_lines(console, (f"{page.stem.rpartition('_')[2]}: {format_relative_path(page, root)}" for page in pages))
         if not unchanged:
-            _record(root, console, flow, params, planned, part.results, pages)
+            _record_pipeline_summary(root, console, flow, params, planned, part.results, pages)
     if unchanged or not how.dry_run:
         good = {result.stage for result in part.results if result.state in GOOD}
-        tell(console, headlines(root, {stage.name for stage in planned} if unchanged else good))
+        print_lines(console, load_report_headlines(root, {stage.name for stage in planned} if unchanged else good))
 
 
-def tell(console: Console, lines: Iterable[str]) -> None:
+def print_lines(console: Console, lines: Iterable[str]) -> None:
     """Print lines that may hold anything."""
     for line in lines:
         console.print(line, markup=False)
 
 
 @contextmanager
-def server_ahead(root: Path, wanted: bool) -> Iterator[Callable[[], None]]:
+def open_server_starter(root: Path, wanted: bool) -> Iterator[Callable[[], None]]:
     """Yields what starts the repository's own server, if it is wanted, while its run still plans.
 
     A second call does nothing, nor does the first where the user may have configured another server.
@@ -127,7 +130,7 @@ def server_ahead(root: Path, wanted: bool) -> Iterator[Callable[[], None]]:
                 return
             from flows.orchestration import server
 
-            if not (started or server.within_flow_run() or server.may_be_configured(root)):
+            if not (started or server.is_within_flow_run() or server.can_have_configured_server(root)):
                 started.append(server.Server(root))
                 stack.callback(started[0].close)
 
@@ -135,18 +138,18 @@ def server_ahead(root: Path, wanted: bool) -> Iterator[Callable[[], None]]:
 
 
 @contextmanager
-def prefect_server(root: Path, console: Console) -> Iterator["Server | None"]:
+def open_prefect_server(root: Path, console: Console) -> Iterator["Server | None"]:
     """The Prefect server of a run, which may still be starting; None for one that the user has configured, or within a
     flow run.
     """
     from flows.orchestration import server
 
-    if server.within_flow_run():
+    if server.is_within_flow_run():
         yield None
         return
-    server.be_quiet(root)
-    with one_line():
-        in_use = server.for_run(root, partial(console.print, markup=False))
+    server.disable_logging_and_telemetry(root)
+    with convert_errors_to_wrong_use():
+        in_use = server.start_own_server_unless_configured(root, partial(console.print, markup=False))
     try:
         yield in_use
     finally:
@@ -155,7 +158,7 @@ def prefect_server(root: Path, console: Console) -> Iterator["Server | None"]:
 
 
 @contextmanager
-def _executing(
+def _execute_planned_stages(
     root: Path,
     part: Begun,
     planned: Sequence[PlannedStage],
@@ -164,15 +167,15 @@ def _executing(
     display: AbstractContextManager[Any],
 ) -> Iterator[None]:
     """Have `part` execute what is planned, and take its results at the end."""
-    from flows.engine.run_session import started
+    from flows.engine.run_session import open_recorded_execution
 
     with ExitStack() as stack:
-        workers = _workers(root, planned, how.with_patch)
+        workers = _prepare_worker_dispatch(root, planned, how.with_patch)
         if workers is not None:
             stack.callback(workers.close)
         stack.enter_context(display)
-        stack.enter_context(one_line())
-        execution = started(
+        stack.enter_context(convert_errors_to_wrong_use())
+        execution = open_recorded_execution(
             root,
             planned,
             flow=part.flow,
@@ -188,23 +191,23 @@ def _executing(
     part.results = part.execution.ended
 
 
-def _workers(root: Path, planned: Sequence[PlannedStage], with_patch: bool) -> "Dispatch | None":
+def _prepare_worker_dispatch(root: Path, planned: Sequence[PlannedStage], with_patch: bool) -> "Dispatch | None":
     """The pools of the stages that will run; None if all run here."""
     if not any(stage.reason and stage.pool for stage in planned):
         return None
     from flows.workers import dispatch
 
-    with one_line():
-        return dispatch.prepare(root, planned, with_patch)
+    with convert_errors_to_wrong_use():
+        return dispatch.prepare_dispatch(root, planned, with_patch)
 
 
-def _unrecorded(root: Path) -> list[str]:
+def _list_unrecorded_code_remarks(root: Path) -> list[str]:
     from flows.lineage import git_files
 
-    return git_files.remarks(root)
+    return git_files.list_unrecorded_code_warnings(root)
 
 
-def _durations(root: Path, planned: Sequence[PlannedStage]) -> dict[str, float]:
+def _load_last_durations(root: Path, planned: Sequence[PlannedStage]) -> dict[str, float]:
     """The seconds that each stage that may run took the last time; none where the records cannot be read, which the run
     itself says.
     """
@@ -212,30 +215,30 @@ def _durations(root: Path, planned: Sequence[PlannedStage]) -> dict[str, float]:
     from flows.lineage import durations
 
     with suppress(PlanError):
-        return durations.of_stages(root, [stage.name for stage in planned if stage.reason])
+        return durations.read_stage_durations(root, [stage.name for stage in planned if stage.reason])
     return {}
 
 
-def _before(root: Path, planned: Sequence[PlannedStage]) -> "Before | None":
+def _load_state_before_judgements(root: Path, planned: Sequence[PlannedStage]) -> "Before | None":
     """What there is before new judgements of people are learned from, if the run may do that."""
     from flows.lineage import new_judgements
 
-    return new_judgements.before(root, planned)
+    return new_judgements.capture_state_before_run(root, planned)
 
 
-def _show_new_judgements(
+def _print_new_judgements(
     root: Path, console: Console, before: "Before", planned: Sequence[PlannedStage], results: Sequence[StageResult]
 ) -> None:
     from flows.console import new_judgements as shown
     from flows.lineage import new_judgements
 
-    with one_line():
-        changed = new_judgements.changed(root, before, planned, results)
+    with convert_errors_to_wrong_use():
+        changed = new_judgements.summarize_judgement_effects(root, before, planned, results)
     if changed is not None:
-        shown.show(console, changed)
+        shown.print_judgement_changes(console, changed)
 
 
-def _record(
+def _record_pipeline_summary(
     root: Path,
     console: Console,
     flow: str,
@@ -250,37 +253,37 @@ def _record(
     from flows.lineage import pipeline_summary
 
     try:
-        with one_line():
-            pipeline_summary.hand_over(root, flow, params, planned, results, pages)
+        with convert_errors_to_wrong_use():
+            pipeline_summary.queue_pipeline_summary(root, flow, params, planned, results, pages)
     except WrongUseError as error:
         console.print(f"what MLflow has of this run is incomplete: {error}", markup=False)
 
 
-def _settle(root: Path, flow: str) -> None:
+def _end_killed_runs(root: Path, flow: str) -> None:
     """End the MLflow runs that a kill after the last stage left as running; no other run would."""
     from flows.engine import mlflow_run_lookup
 
-    if not replay_process.go_on(root) and mlflow_run_lookup.left_running(root):
-        from flows.engine.mlflow_flow_recorder import settle
+    if not replay_process.start_recorder_if_needed(root) and mlflow_run_lookup.has_unfinished_run(root):
+        from flows.engine.mlflow_flow_recorder import end_killed_runs
 
-        settle(root, flow)
+        end_killed_runs(root, flow)
 
 
-def _unchanged(root: Path, planned: Sequence[PlannedStage]) -> list[StageResult]:
+def _build_unchanged_results(root: Path, planned: Sequence[PlannedStage]) -> list[StageResult]:
     """The results where no stage ran: the records tell which run made each stage's output."""
     from flows.engine import dvc_lock, mlflow_client
 
-    entries = dvc_lock.read_entries(root)
+    entries = dvc_lock.read_lock_entries(root)
     return [
         StageResult(
             stage.name,
             "up-to-date",
-            mlflow_run_id=mlflow_client.find(root, stage.name, entries[stage.name]),
-            outs=dvc_lock.hashes(entries[stage.name], "outs"),
+            mlflow_run_id=mlflow_client.find_or_adopt_maker_run(root, stage.name, entries[stage.name]),
+            outs=dvc_lock.get_entry_hashes(entries[stage.name], "outs"),
         )
         for stage in planned
     ]
 
 
-def _foreseen(stage: PlannedStage) -> StageResult:
+def _build_planned_result(stage: PlannedStage) -> StageResult:
     return StageResult(stage.name, "waiting" if stage.reason else "up-to-date", stage.reason or "")

@@ -27,35 +27,35 @@ def main() -> None:
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     # A journal is of the repository's own records, whatever is set by now.
     os.environ.pop(mlflow_address.VARIABLE, None)
-    Thread(target=_end_without, args=(root,), name="repository", daemon=True).start()
-    with replay_process.recording(root) as journals:
+    Thread(target=_exit_when_repository_gone, args=(root,), name="repository", daemon=True).start()
+    with replay_process.hold_recorder_lock(root) as journals:
         os.nice(NICE)
-        journal.remove_left(root)
+        journal.delete_leftover_journals(root)
         for folder in journals:
-            if why := replay_process.unusable(root):  # the journals stay until the database can be used
+            if why := replay_process.find_database_fault(root):  # the journals stay until the database can be used
                 print(why, file=sys.stderr)
                 return
             reading = Reading(folder)
             try:
-                record(root, reading)
-                journal.remove(folder)
+                record_journal(root, reading)
+                journal.delete_journal(folder)
             except OSError:  # the disk is full or read-only: the journal stays for the next time
                 traceback.print_exc()
                 return
             except Exception as error:
                 traceback.print_exc()
-                put_aside(reading, str(error) if isinstance(error, PlanError) else f"see {replay_process.LOG}")
+                set_journal_aside(reading, str(error) if isinstance(error, PlanError) else f"see {replay_process.LOG}")
             reading.close()
 
 
-def _end_without(root: Path) -> None:
+def _exit_when_repository_gone(root: Path) -> None:
     """End when the repository is no longer there. The journals have gone with it."""
     while root.exists():
         time.sleep(LOOK_SECONDS)
     os._exit(1)
 
 
-def put_aside(reading: Reading, why: str) -> None:
+def set_journal_aside(reading: Reading, why: str) -> None:
     """Keep a journal that cannot be recorded out of the way, once nobody writes it any more; every command says so
     until it is gone.
     """
@@ -65,25 +65,25 @@ def put_aside(reading: Reading, why: str) -> None:
     reading.folder.rename(reading.folder.with_name(journal.ASIDE + reading.folder.name))
 
 
-def record(root: Path, reading: Reading) -> None:
+def record_journal(root: Path, reading: Reading) -> None:
     """Write all of a journal, which may still be written to; PlanError where nothing of it can be."""
     first = next(reading.new())
     if first["kind"] == "begin":
-        _record_run(root, reading, first)
-    elif first["kind"] == "complete" and _whole(reading):
+        _replay_flow_run(root, reading, first)
+    elif first["kind"] == "complete" and _wait_for_complete_journal(reading):
         from flows.lineage import pipeline_summary
 
-        pipeline_summary.complete_from(root, reading.folder, first)
+        pipeline_summary.record_summary_from_journal(root, reading.folder, first)
 
 
-def _whole(reading: Reading) -> bool:
+def _wait_for_complete_journal(reading: Reading) -> bool:
     """Wait until the writer has ended; whether it came to its end."""
     while not reading.abandoned():
         time.sleep(LOOK_SECONDS)
     return any(event["kind"] == "end" for event in reading.new())
 
 
-def _record_run(root: Path, reading: Reading, first: Event) -> None:
+def _replay_flow_run(root: Path, reading: Reading, first: Event) -> None:
     """Write the run of a flow to MLflow as it goes on, to the end of its journal."""
     from flows.engine.journals.mlflow_replay import JournalReplay
 
@@ -100,7 +100,7 @@ def _record_run(root: Path, reading: Reading, first: Event) -> None:
         if last["kind"] not in ENDS:
             to_mlflow.abandon(time.time_ns() // 1_000_000 if went_on else last["time"])
     finally:
-        journal.add_faults(root, to_mlflow.faults, first["run"])
+        journal.append_recording_faults(root, to_mlflow.faults, first["run"])
 
 
 if __name__ == "__main__":

@@ -9,12 +9,12 @@ from typing import Any
 
 from prefect import State, flow
 
-from flows.orchestration.prefect_tasks import pipeline, titled
+from flows.orchestration.prefect_tasks import format_flow_run_name, run_pipeline
 
 POLICIES = ("sft", "sft_control", "rejection_sft", "reinforce", "ppo", "grpo", "dpo")
 
 
-@flow(name="language", flow_run_name=titled)
+@flow(name="language", flow_run_name=format_flow_run_name)
 def language(
     targets: list[str] = ["language"],  # noqa: B006  # Prefect shows them, and changes none
     set: dict[str, Any] | None = None,
@@ -24,9 +24,9 @@ def language(
 ) -> State[object]:
     """Bring the targets up to date: stages, or `language` for the whole report.
 
-    `flows.orchestration.prefect_tasks.pipeline` has the parameters.
+    `flows.orchestration.prefect_tasks.run_pipeline` has the parameters.
     """
-    with pipeline("language", targets, set, seeds, force, where) as stage:
+    with run_pipeline("language", targets, set, seeds, force, where) as stage:
         stage("code")  # what each stage reaches of tasks/, so that an edit runs what it can change
 
         # Data, and the model to start from.

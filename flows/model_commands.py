@@ -10,9 +10,9 @@ from typing import Annotated
 import typer
 
 from flows.console import completion as tab
-from flows.console.summary import relative
+from flows.console.summary import format_relative_path
 from flows.params.files import find_root
-from flows.running import one_line
+from flows.running import convert_errors_to_wrong_use
 
 INTERRUPTED = 130  # the exit code after Ctrl-C
 Checkpoint = Annotated[
@@ -20,7 +20,7 @@ Checkpoint = Annotated[
     typer.Argument(
         metavar="FOLDER|STAGE",
         help="A model in Hugging Face layout, or the stage that made it.",
-        autocompletion=tab.checkpoints,
+        autocompletion=tab.complete_checkpoints,
     ),
 ]
 
@@ -29,7 +29,9 @@ def chat(
     model: Checkpoint,
     against: Annotated[
         str | None,
-        typer.Option(metavar="FOLDER|STAGE", help="Show this model's answers beside.", autocompletion=tab.checkpoints),
+        typer.Option(
+            metavar="FOLDER|STAGE", help="Show this model's answers beside.", autocompletion=tab.complete_checkpoints
+        ),
     ] = None,
     system: Annotated[str, typer.Option(metavar="TEXT", help="The system prompt.")] = "",
     temperature: Annotated[float, typer.Option(min=0, max=100, help="0 is greedy.")] = 0.7,
@@ -39,14 +41,16 @@ def chat(
     """Talk with a model in the terminal; with a pipe as input, each line is a turn and the answers go to standard
     output.
     """
-    from flows.stage_outputs import checkpoint
+    from flows.stage_outputs import resolve_checkpoint_folder
 
     root = find_root()
-    with one_line():
-        folder = checkpoint(root, model)
-        other = [f"--against={checkpoint(root, against)}"] if against is not None else []
+    with convert_errors_to_wrong_use():
+        folder = resolve_checkpoint_folder(root, model)
+        other = [f"--against={resolve_checkpoint_folder(root, against)}"] if against is not None else []
     options = [f"--temperature={temperature}", f"--max-new-tokens={max_new_tokens}", f"--seed={seed}"]
-    return child(root, "tasks.chat", str(folder), *other, f"--system={system}", *options, takes_ctrl_c=True)
+    return run_module_in_terminal(
+        root, "tasks.chat", str(folder), *other, f"--system={system}", *options, takes_ctrl_c=True
+    )
 
 
 def export(
@@ -59,11 +63,11 @@ def export(
     from flows import exporting
 
     root, folder = find_root(), folder.absolute()
-    with one_line():
-        for remark in exporting.export(root, model, folder):
+    with convert_errors_to_wrong_use():
+        for remark in exporting.export_model(root, model, folder):
             print(remark)
-    print(f"{relative(folder, Path.cwd())}: model and card; choose a license in its README.md")
-    print(f"to upload it: hf upload USER/NAME {relative(folder, Path.cwd())}")
+    print(f"{format_relative_path(folder, Path.cwd())}: model and card; choose a license in its README.md")
+    print(f"to upload it: hf upload USER/NAME {format_relative_path(folder, Path.cwd())}")
     return 0
 
 
@@ -72,14 +76,15 @@ EvaluatedModel = Annotated[
     typer.Argument(
         metavar="FOLDER|STAGE|HUB_ID",
         help="A model in Hugging Face layout, the stage that made it, or a model of the hub.",
-        autocompletion=tab.checkpoints,
+        autocompletion=tab.complete_checkpoints,
     ),
 ]
 TestData = Annotated[
     Path | None, typer.Option(metavar="FILE|FOLDER", help="Test problems; those of the pipeline otherwise.")
 ]
 Scorer = Annotated[
-    str | None, typer.Option(metavar="FOLDER|STAGE", help="Score the answers too.", autocompletion=tab.checkpoints)
+    str | None,
+    typer.Option(metavar="FOLDER|STAGE", help="Score the answers too.", autocompletion=tab.complete_checkpoints),
 ]
 Problems = Annotated[int | None, typer.Option(min=1, help="The first problems only.")]
 Samples = Annotated[int | None, typer.Option(min=1, help="Answers to each, at each temperature.")]
@@ -101,18 +106,18 @@ def evaluate(
     out: Out = None,
 ) -> int:
     """Judge one model alone, on test problems of your own or the pipeline's; nothing is trained for it."""
-    from flows.stage_outputs import checkpoint
+    from flows.stage_outputs import resolve_checkpoint_folder
 
     root = find_root()
-    with one_line():
-        scorer = [f"--reward-model={checkpoint(root, reward_model)}"] if reward_model is not None else []
+    with convert_errors_to_wrong_use():
+        scorer = [f"--reward-model={resolve_checkpoint_folder(root, reward_model)}"] if reward_model is not None else []
     options = [f"--data={data.absolute()}"] if data is not None else []
     numbers = {"problems": problems, "samples": samples, "max-new-tokens": max_new_tokens, "batch-size": batch_size}
     source = data.absolute() if data is not None else Path("problems")
-    return start_evaluation(root, "tasks.evaluation", model, revision, source, out, [*scorer, *options], numbers)
+    return run_model_evaluation(root, "tasks.evaluation", model, revision, source, out, [*scorer, *options], numbers)
 
 
-def start_evaluation(
+def run_model_evaluation(
     root: Path,
     module: str,
     model: str,
@@ -125,18 +130,18 @@ def start_evaluation(
     """Evaluate a model with a module of this repository, into `out` or a folder named after the model and the source
     of its problems; the exit code.
     """
-    from flows.stage_outputs import checkpoint
+    from flows.stage_outputs import resolve_checkpoint_folder
 
-    with one_line():
+    with convert_errors_to_wrong_use():
         on_hub = model.count("/") == 1 and not Path(model).is_dir() and not (root / model.partition("/")[0]).is_dir()
-        folder = model if on_hub else str(checkpoint(root, model))
+        folder = model if on_hub else str(resolve_checkpoint_folder(root, model))
     named = "-".join(part for part in (Path(folder).name, source.parent.name, source.stem) if part)
     target = out.absolute() if out is not None else Path("mlruns/evaluations") / named
     flags = [f"--{name}={value}" for name, value in numbers.items() if value is not None]
-    return child(root, module, folder, f"--revision={revision}", f"--out={target}", *options, *flags)
+    return run_module_in_terminal(root, module, folder, f"--revision={revision}", f"--out={target}", *options, *flags)
 
 
-def child(root: Path, module: str, *arguments: str, takes_ctrl_c: bool = False) -> int:
+def run_module_in_terminal(root: Path, module: str, *arguments: str, takes_ctrl_c: bool = False) -> int:
     """Run a module of this repository on this terminal; its exit code. Ctrl-C ends it, in no words.
 
     One that `takes_ctrl_c` gets it itself. It too begins by ignoring it: Python would end with a page of errors in its

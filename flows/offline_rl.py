@@ -10,12 +10,12 @@ from typing import Any
 
 from prefect import State, flow
 
-from flows.orchestration.prefect_tasks import pipeline, titled
+from flows.orchestration.prefect_tasks import format_flow_run_name, run_pipeline
 
 METHODS = ("tabular_q", "bc", "dqn", "cql", "awr", "iql", "decision_transformer")
 
 
-@flow(name="offline", flow_run_name=titled)
+@flow(name="offline", flow_run_name=format_flow_run_name)
 def offline(
     targets: list[str] = ["offline"],  # noqa: B006  # Prefect shows them, and changes none
     set: dict[str, Any] | None = None,
@@ -25,9 +25,9 @@ def offline(
 ) -> State[object]:
     """Bring the targets up to date: stages, or `offline` for the whole report.
 
-    `flows.orchestration.prefect_tasks.pipeline` has the parameters.
+    `flows.orchestration.prefect_tasks.run_pipeline` has the parameters.
     """
-    with pipeline("offline", targets, set, seeds, force, where) as stage:
+    with run_pipeline("offline", targets, set, seeds, force, where) as stage:
         stage("code")  # what each stage reaches of tasks/, so that an edit runs what it can change
 
         # Data sets.

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import FrameType
 
 from flows.engine.stage_types import Event, Watcher
-from flows.params.files import PARAMS, write
+from flows.params.files import PARAMS, write_file_atomically
 
 
 @dataclass
@@ -30,7 +30,7 @@ class Laid:
 
 
 @contextmanager
-def laid(root: Path, settings: Sequence[str], keep: bool) -> Iterator[Laid]:
+def overlay_params(root: Path, settings: Sequence[str], keep: bool) -> Iterator[Laid]:
     """Edit params.yaml; put it back at the end if `keep` is False, or after any exception or signal before something
     has run with it.
     """
@@ -40,10 +40,12 @@ def laid(root: Path, settings: Sequence[str], keep: bool) -> Iterator[Laid]:
         return
     from flows.params import checking, editing
 
-    before = editing.read(root)
-    with _ended_as_by_ctrl_c():
+    before = editing.read_params_bytes(root)
+    with _raise_interrupt_on_signals():
         try:
-            edit.changes = editing.edit(root, checking.sections(root), [editing.setting(text) for text in settings])
+            edit.changes = editing.edit_params(
+                root, checking.load_config_classes(root), [editing.parse_setting(text) for text in settings]
+            )
             yield edit
         except BaseException:
             keep = keep and edit.used
@@ -51,11 +53,11 @@ def laid(root: Path, settings: Sequence[str], keep: bool) -> Iterator[Laid]:
         finally:
             file = root / PARAMS
             if not keep and not (file.is_file() and file.read_bytes() == before):
-                write(file, before)
+                write_file_atomically(file, before)
 
 
 @contextmanager
-def _ended_as_by_ctrl_c() -> Iterator[None]:
+def _raise_interrupt_on_signals() -> Iterator[None]:
     """What asks this process to end raises KeyboardInterrupt in the meantime: by default it would end with nothing
     undone.
     """

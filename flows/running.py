@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from flows import flow_run, no_change_check
-from flows.console.summary import waiting_for_people
+from flows.console.summary import format_waiting_stages
 from flows.console.usage_errors import WrongUseError as WrongUseError
-from flows.console.usage_errors import one_line as one_line
+from flows.console.usage_errors import convert_errors_to_wrong_use as convert_errors_to_wrong_use
 from flows.engine.journals import replay_process
 from flows.engine.stage_types import PlannedStage, StageResult
 from flows.flow_run import Begun
 from flows.params import approval
-from flows.params_overlay import Laid, laid
+from flows.params_overlay import Laid, overlay_params
 
 if TYPE_CHECKING:
     from flows.engine.execute import Execution
@@ -40,7 +40,7 @@ MODULES = {**{flow: module for flow, (module, _) in FLOWS.items()}, "sweep": "fl
 Part = tuple[str, list[PlannedStage]]  # a flow, and the stages to bring up to date
 
 
-def run(
+def run_targets(
     root: Path,
     console: Console,
     targets: Sequence[str] | None = None,
@@ -70,16 +70,18 @@ def run(
     """
     began = time.monotonic() if began is None else began
     how = flow_run.How(jobs, dry_run, with_runs, with_patch, wait, cold)
-    flow_run.tell(console, () if console.quiet else replay_process.missing(root))  # of the runs before
+    flow_run.print_lines(
+        console, () if console.quiet else replay_process.collect_recording_problems(root)
+    )  # of the runs before
     results: dict[str, StageResult] = {}
     with (
-        one_line(),
-        laid(root, settings, keep=not dry_run) as edit,
-        flow_run.server_ahead(root, not dry_run) as start,
+        convert_errors_to_wrong_use(),
+        overlay_params(root, settings, keep=not dry_run) as edit,
+        flow_run.open_server_starter(root, not dry_run) as start,
     ):
         if edit.changes or force:
             start()
-        parts = _planned(root, console, targets, force, pool, edit, dry_run, pull, start)
+        parts = _plan_and_print_remarks(root, console, targets, force, pool, edit, dry_run, pull, start)
         parameters = {
             "targets": [*(targets or ["language"])],
             "set": dict(text.split("=", 1) for text in settings),
@@ -87,20 +89,20 @@ def run(
             "where": pool,
         }
         changes = [change.replace(": ", " ", 1) for change in edit.changes if " -> " in change]
-        for flow, planned in with_headings(console, parts):
-            with flow_run.brought_up_to_date(root, console, flow, planned, how, edit, began) as part:
+        for flow, planned in iterate_parts_with_headings(console, parts):
+            with flow_run.open_flow_run(root, console, flow, planned, how, edit, began) as part:
                 if part.execution is not None:
-                    call(root, console, part, title(flow, targets or (), changes), parameters)
+                    run_flow_part(root, console, part, format_flow_run_title(flow, targets or (), changes), parameters)
             results = {**{result.stage: result for result in part.results}, **results}
             if part.lost:
                 results["prefect"] = StageResult("prefect", "failed", part.lost)
-    flow_run.tell(console, waiting_for_people([*results.values()]))
+    flow_run.print_lines(console, format_waiting_stages([*results.values()]))
     if not (settings or force or dry_run or with_runs or pool or with_patch):
-        no_change_check.note(root, targets or (), parts)
+        no_change_check.record_unchanged_flows(root, targets or (), parts)
     return results
 
 
-def _planned(
+def _plan_and_print_remarks(
     root: Path,
     console: Console,
     targets: Sequence[str] | None,
@@ -114,36 +116,42 @@ def _planned(
     """The plan with params.yaml as edited, where stages of work pools may have a server or not; what is to be known of
     it is printed.
     """
-    parts = plan(root, targets, force, pools=True, pool=pool, say=partial(console.print, markup=False), on_work=on_work)
-    if pull and not dry_run and _pull(root, console, parts):
-        parts = plan(root, targets, force, pools=True, pool=pool)
-    if not _has_server(root, console, parts, pool):
-        parts = plan(root, targets, force)
-    flow_run.tell(console, (f"params.yaml{' would change' if dry_run else ''}: {change}" for change in edit.changes))
-    flow_run.tell(console, remarks(root, parts))
+    parts = plan_targets(
+        root, targets, force, pools=True, pool=pool, say=partial(console.print, markup=False), on_work=on_work
+    )
+    if pull and not dry_run and _pull_missing_outputs(root, console, parts):
+        parts = plan_targets(root, targets, force, pools=True, pool=pool)
+    if not _has_prefect_server(root, console, parts, pool):
+        parts = plan_targets(root, targets, force)
+    flow_run.print_lines(
+        console, (f"params.yaml{' would change' if dry_run else ''}: {change}" for change in edit.changes)
+    )
+    flow_run.print_lines(console, list_plan_remarks(root, parts))
     return parts
 
 
-def call(root: Path, console: Console, part: Begun, name: str, parameters: Mapping[str, Any]) -> None:
+def run_flow_part(root: Path, console: Console, part: Begun, name: str, parameters: Mapping[str, Any]) -> None:
     """Run the Prefect flow of a part that has begun, as a run of this name."""
     from flows.orchestration import prefect_tasks, server
 
     flow = getattr(importlib.import_module(MODULES[part.flow]), part.flow)
     assert part.execution is not None
-    with one_line(), prefect_tasks.stopped_by_signals(part.execution):
+    with convert_errors_to_wrong_use(), prefect_tasks.stop_execution_on_signals(part.execution):
         try:
             with ExitStack() as stack:
-                stack.enter_context(prefect_tasks.reachable())
-                if not server.within_flow_run():
-                    stack.enter_context(server.using(part.server, root, partial(console.print, markup=False)))
-                prefect_tasks.call(flow, part.execution, name, parameters)
+                stack.enter_context(prefect_tasks.convert_server_lost_errors())
+                if not server.is_within_flow_run():
+                    stack.enter_context(
+                        server.run_flows_on_server(part.server, root, partial(console.print, markup=False))
+                    )
+                prefect_tasks.run_prefect_flow(flow, part.execution, name, parameters)
         except prefect_tasks.ServerLostError as error:
             part.lost = str(error)
             console.print(part.lost, markup=False)
 
 
 @contextmanager
-def within_flow(
+def run_around_flow_body(
     flow: str,
     targets: Sequence[str],
     settings: Mapping[str, Any],
@@ -172,14 +180,14 @@ def within_flow(
             raise WrongUseError(f"failed or skipped: {', '.join(lost)}")
         yield None
         return
-    with one_line(), laid(root, edits, keep=True) as edit:
-        parts = _planned(root, console, targets, force or (), pool, edit)
+    with convert_errors_to_wrong_use(), overlay_params(root, edits, keep=True) as edit:
+        parts = _plan_and_print_remarks(root, console, targets, force or (), pool, edit)
         if len(parts) > 1:
             raise WrongUseError(f"flow {flow}: targets: {', '.join(targets)} belong to several flows")
         [(_, planned)] = parts
         part, failed = None, None
         try:
-            with flow_run.brought_up_to_date(root, console, flow, planned, flow_run.How(), edit, began) as part:
+            with flow_run.open_flow_run(root, console, flow, planned, flow_run.How(), edit, began) as part:
                 try:
                     yield part.execution
                 except StageFailed as error:  # the others have their results and pages all the same
@@ -191,7 +199,7 @@ def within_flow(
             raise failed
 
 
-def remarks(root: Path, parts: Sequence[Part]) -> list[str]:
+def list_plan_remarks(root: Path, parts: Sequence[Part]) -> list[str]:
     """Lines on stages of which more is to be known than whether they are up to date."""
     stages = [*{stage.name: stage for _, planned in parts for stage in planned}.values()]
     if not any(stage.frozen is not None or stage.elsewhere or stage.missing for stage in stages):
@@ -199,11 +207,11 @@ def remarks(root: Path, parts: Sequence[Part]) -> list[str]:
     from flows.console import plan_remarks
     from flows.workers import dvc_transfer
 
-    remote = dvc_transfer.default_remote(root) if any(stage.missing for stage in stages) else ""
-    return [*plan_remarks.lines(stages, remote)]
+    remote = dvc_transfer.get_default_remote_name(root) if any(stage.missing for stage in stages) else ""
+    return [*plan_remarks.format_plan_remarks(stages, remote)]
 
 
-def _pull(root: Path, console: Console, parts: Sequence[Part]) -> bool:
+def _pull_missing_outputs(root: Path, console: Console, parts: Sequence[Part]) -> bool:
     """Bring what the stages lack from DVC's remote to the cache, from which they are restored; whether they lacked
     anything.
     """
@@ -214,18 +222,18 @@ def _pull(root: Path, console: Console, parts: Sequence[Part]) -> bool:
 
     console.print(f"pulls the outs of {len(missing)} stages from DVC's remote", markup=False)
     try:
-        dvc_transfer.pull(root, [*missing])
+        dvc_transfer.pull_stage_outputs(root, [*missing])
     except dvc_transfer.TransferError as error:
         raise WrongUseError(f"--pull: {error}") from None
     return True
 
 
-def targets(flow: str) -> tuple[str, ...]:
+def get_flow_targets(flow: str) -> tuple[str, ...]:
     """The stages at which a flow ends."""
     return FLOWS[flow][1]
 
 
-def _has_server(root: Path, console: Console, parts: Sequence[Part], pool: str) -> bool:
+def _has_prefect_server(root: Path, console: Console, parts: Sequence[Part], pool: str) -> bool:
     """Whether there is a Prefect server for the stages of work pools; WrongUseError without one if `pool` was asked
     for.
     """
@@ -234,8 +242,8 @@ def _has_server(root: Path, console: Console, parts: Sequence[Part], pool: str) 
         return True
     from flows.workers import prefect_servers
 
-    with one_line():
-        if prefect_servers.configure(root) is not None:
+    with convert_errors_to_wrong_use():
+        if prefect_servers.configure_prefect_environment(root) is not None:
             return True
         if pool:
             raise WrongUseError(f"--pool {pool}: {prefect_servers.NONE}")
@@ -244,7 +252,7 @@ def _has_server(root: Path, console: Console, parts: Sequence[Part], pool: str) 
     return False
 
 
-def plan(
+def plan_targets(
     root: Path,
     targets: Sequence[str] | None,
     force: Sequence[str],
@@ -260,20 +268,20 @@ def plan(
     """
     from flows.engine import plan as planning
 
-    if not approval.known(root):
+    if not approval.is_params_approved(root):
         from flows.params import checking, editing
 
-        editing.check(root, checking.sections(root))
-        approval.remember(root)
+        editing.check_params(root, checking.load_config_classes(root))
+        approval.record_params_approval(root)
     named = targets or ["language"]
     parts: list[Part] = []
-    with one_line():
+    with convert_errors_to_wrong_use():
         for flow in dict.fromkeys(name for name in named if name in FLOWS):
-            parts.append((flow, planning.plan(root, FLOWS[flow][1], force, pools, pool, on_work)))
+            parts.append((flow, planning.plan_stages(root, FLOWS[flow][1], force, pools, pool, on_work)))
         stages = [name for name in named if name not in FLOWS]
         if stages:
-            planned = planning.plan(root, stages, force, pools, pool, on_work)
-            parts.append((_flow_of(planned), planned))
+            planned = planning.plan_stages(root, stages, force, pools, pool, on_work)
+            parts.append((_find_flow_name(planned), planned))
     names = {stage.name for _, planned in parts for stage in planned}
     for name in force:
         if name not in names | {stage.split("@")[0] for stage in names}:
@@ -281,16 +289,16 @@ def plan(
     if out_of_date := {stage.name for _, planned in parts for stage in planned if stage.reason}:
         from flows.params import checking, data_files, editing
 
-        with one_line():
-            editing.check_together(root, checking.sections(root), names, out_of_date)
-            remarks = data_files.check(root, out_of_date)
+        with convert_errors_to_wrong_use():
+            editing.check_params_consistency(root, checking.load_config_classes(root), names, out_of_date)
+            remarks = data_files.check_data_files(root, out_of_date)
         for line in remarks:
             if say is not None:
                 say(line)
     return parts
 
 
-def _flow_of(planned: Sequence[PlannedStage]) -> str:
+def _find_flow_name(planned: Sequence[PlannedStage]) -> str:
     """The flow that stages are recorded under: that of the last one, and of an extension's that of what it needs."""
     for stage in reversed(planned):
         for flow in FLOWS:
@@ -299,7 +307,7 @@ def _flow_of(planned: Sequence[PlannedStage]) -> str:
     return "language"
 
 
-def with_headings(console: Console, parts: list[Part]) -> Iterator[Part]:
+def iterate_parts_with_headings(console: Console, parts: list[Part]) -> Iterator[Part]:
     """Yield the parts; where there are several, print the name of each one's flow first."""
     for flow, planned in parts:
         if len(parts) > 1:
@@ -307,7 +315,7 @@ def with_headings(console: Console, parts: list[Part]) -> Iterator[Part]:
         yield flow, planned
 
 
-def title(flow: str, targets: Sequence[str], changes: Sequence[str]) -> str:
+def format_flow_run_title(flow: str, targets: Sequence[str], changes: Sequence[str]) -> str:
     """The name of a flow run, which is what it does: `run language to sft: dpo.beta 0.1 -> 0.2`."""
     ends = ", ".join(target for target in targets if target not in (flow, *FLOWS.get(flow, ("", ()))[1]))
     return f"run {flow}{' to ' if ends else ''}{ends}{': ' if changes else ''}{', '.join(changes)}"[:200]

@@ -5,8 +5,8 @@ from typing import Annotated, Literal
 import typer
 
 from flows.console import completion as tab
-from flows.model_commands import child
-from flows.params.files import PARAMS, find_root, params, read_text
+from flows.model_commands import run_module_in_terminal
+from flows.params.files import PARAMS, find_root, parse_params, read_text
 
 Algorithm = Literal[
     "pretrained", "sft", "rejection_sft", "reward_model", "dpo", "reinforce", "ppo", "grpo", "responses", "evaluate"
@@ -16,7 +16,7 @@ Algorithm = Literal[
 def plan_memory(
     stages: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[STAGE...]", help="Stages of the language flow.", autocompletion=tab.stages),
+        typer.Argument(metavar="[STAGE...]", help="Stages of the language flow.", autocompletion=tab.complete_stages),
     ] = None,
     model: Annotated[
         str | None, typer.Option(metavar="FOLDER|HUB_ID|SIZE", help="Another model, or a size such as 8B.")
@@ -62,5 +62,5 @@ def plan_memory(
     options += [f"--{name}" for name, enabled in (("lectures", lectures), ("json", json_)) if enabled]
     root = find_root()
     if (root / PARAMS).is_file():
-        params(read_text(root / PARAMS))  # a file that would crash the reader of the child is one line here
-    return child(root, "tasks.memory", *options, "--", *names)
+        parse_params(read_text(root / PARAMS))  # a file that would crash the reader of the child is one line here
+    return run_module_in_terminal(root, "tasks.memory", *options, "--", *names)

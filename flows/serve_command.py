@@ -34,17 +34,17 @@ def serve(
     if unknown := [name for name in served if name not in FLOWS]:
         raise running.WrongUseError(f"serve: no flow {unknown[0]}; expected {', '.join(FLOWS)}")
     try:
-        with running.one_line():
-            _serve(find_root(), console, served, (flows or ["language"]) if cron else [], cron)
+        with running.convert_errors_to_wrong_use():
+            _serve_deployments(find_root(), console, served, (flows or ["language"]) if cron else [], cron)
     except KeyboardInterrupt:
         console.print("stopped")
     return 0
 
 
-def _serve(root: Path, console: Console, served: list[str], scheduled: list[str], cron: str) -> None:
+def _serve_deployments(root: Path, console: Console, served: list[str], scheduled: list[str], cron: str) -> None:
     from flows.orchestration import server, server_keeper
 
-    server.be_quiet(root)
+    server.disable_logging_and_telemetry(root)
     files.make_folder(root, server_keeper.HOME)  # Prefect warns where it is not there
     from prefect import serve as serve_flows
     from prefect.settings import PREFECT_RUNNER_POLL_FREQUENCY, temporary_settings
@@ -52,15 +52,15 @@ def _serve(root: Path, console: Console, served: list[str], scheduled: list[str]
     try:
         deployments = [
             getattr(importlib.import_module(running.MODULES[name]), name).to_deployment(
-                NAME, cron=cron if name in scheduled else None, tags=[server.tag(root)]
+                NAME, cron=cron if name in scheduled else None, tags=[server.build_clone_tag(root)]
             )
             for name in served
         ]
     except ValueError:
         raise running.WrongUseError(f"--cron: expected five fields such as '0 2 * * *', got {cron!r}") from None
     with ExitStack() as stack:
-        prefect_server = stack.enter_context(flow_run.prefect_server(root, console))
-        stack.enter_context(server.connected(prefect_server, root, partial(console.print, markup=False)))
+        prefect_server = stack.enter_context(flow_run.open_prefect_server(root, console))
+        stack.enter_context(server.connect_prefect_clients(prefect_server, root, partial(console.print, markup=False)))
         stack.enter_context(temporary_settings({PREFECT_RUNNER_POLL_FREQUENCY: POLL_SECONDS}))
         for name in served:
             when = f", at {cron}" if name in scheduled else ""

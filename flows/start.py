@@ -11,8 +11,8 @@ from flows import no_change_check
 
 def main() -> None:
     """Say that nothing has changed, or run the command line."""
-    write_any_encoding()
-    text = no_change_check.said(sys.argv[1:], time.monotonic())
+    ensure_utf8_or_restart()
+    text = no_change_check.find_remembered_output(sys.argv[1:], time.monotonic())
     if text is None:
         from flows import cli
 
@@ -21,7 +21,7 @@ def main() -> None:
         sys.stdout.write(text)
 
 
-def write_any_encoding() -> None:
+def ensure_utf8_or_restart() -> None:
     """Print a question mark for a letter that the terminal does not have, and read and write every file as UTF-8.
 
     Where the locale has another encoding, the process starts anew in Python's UTF-8 mode, as its children do.

@@ -12,8 +12,8 @@ import typer
 from flows.console import completion as tab
 from flows.console.summary import PlainConsole
 from flows.params.files import find_root
-from flows.running import WrongUseError, one_line
-from tasks.common.terminal import in_one_line
+from flows.running import WrongUseError, convert_errors_to_wrong_use
+from tasks.common.terminal import format_in_one_line
 
 STARTED = time.monotonic()
 
@@ -24,7 +24,7 @@ def sweep(
         typer.Argument(
             metavar="SECTION.KEY=VALUE,.. [STAGE]..",
             help="Parameters with the values to try, and stages or flows to stop at.",
-            autocompletion=tab.edits,
+            autocompletion=tab.complete_param_edits,
         ),
     ],
     seeds: Annotated[str, typer.Option(metavar="0,1,2", help="Run every point with each of these seeds.")] = "",
@@ -63,13 +63,15 @@ def sweep(
     from flows.sweeps import axes
 
     root, console = find_root(), PlainConsole(sys.stderr if json_ else sys.stdout)
-    varied = [axes.axis(text) for text in arguments if "=" in text]
+    varied = [axes.parse_axis(text) for text in arguments if "=" in text]
     targets = [text for text in arguments if "=" not in text]
     if not varied and not seeds:
         raise WrongUseError("sweep: expected a parameter with the values to try, such as dpo.beta=0.05,0.1,0.2")
-    points = axes.points(varied, axes.seeds(seeds), random)
+    points = axes.build_grid_points(varied, axes.parse_seeds_axis(seeds), random)
     options = sweeping.SweepOptions(jobs, dry_run, cold, metric, early, not targets, pool, with_patch, STARTED)
-    outcome = sweeping.run_points(root, console, points, targets or sweeping.flows_of(root, varied), options)
+    outcome = sweeping.run_sweep_points(
+        root, console, points, targets or sweeping.find_varied_flows(root, varied), options
+    )
     if json_:
         print(json.dumps({"points": outcome.points}))
     return int(not outcome.good)
@@ -89,10 +91,10 @@ def apply(
     from flows.sweeps import sweep_runs
 
     root = find_root()
-    with one_line():
-        run, text = sweep_runs.find(root, point)
-    types = checking.sections(root)
-    changes = editing.edit(root, types, editing.laid(root, types, text, f"run {run.id[:8]}"))
+    with convert_errors_to_wrong_use():
+        run, text = sweep_runs.get_run_and_params(root, point)
+    types = checking.load_config_classes(root)
+    changes = editing.edit_params(root, types, editing.build_edits_from_text(root, types, text, f"run {run.id[:8]}"))
     for change in changes or [f"has the values of {run.name or run.id[:8]} already"]:
-        print(f"params.yaml: {in_one_line(change)}")
+        print(f"params.yaml: {format_in_one_line(change)}")
     return 0

@@ -21,19 +21,19 @@ def worker(
     """Run stages of a work pool on this machine, until Ctrl-C."""
     from flows.workers import prefect_worker
 
-    with running.one_line():
-        return prefect_worker.serve(find_root(), PlainConsole(), pool, name, limit)
+    with running.convert_errors_to_wrong_use():
+        return prefect_worker.run_worker(find_root(), PlainConsole(), pool, name, limit)
 
 
 def workers(json_: Annotated[bool, typer.Option("--json", help="Print one JSON list.")] = False) -> int:
     """List the live workers: host, devices, what runs there, since when."""
-    from flows.console.workers_list import show
+    from flows.console.workers_list import print_live_workers
     from flows.workers import live_workers
 
-    with running.one_line():
-        live, held = live_workers.live(find_root()), live_workers.held(find_root())
+    with running.convert_errors_to_wrong_use():
+        live, held = live_workers.list_live_workers(find_root()), live_workers.list_held_pool_reasons(find_root())
     if json_:
         print(json.dumps([asdict(listed) for listed in live]))
     else:
-        show(PlainConsole(), live, held)
+        print_live_workers(PlainConsole(), live, held)
     return 0

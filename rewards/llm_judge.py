@@ -59,24 +59,24 @@ def judged(prompts: list[str], responses: list[str], answer: list[Any], **column
     ]
     once = list(dict.fromkeys(asked))
     with ThreadPoolExecutor(AT_ONCE) as threads:
-        replies = dict(zip(once, threads.map(reply, once), strict=True))
-    return [points(replies[question]) for question in asked]
+        replies = dict(zip(once, threads.map(fetch_judge_reply, once), strict=True))
+    return [parse_judge_score(replies[question]) for question in asked]
 
 
-def points(text: str) -> float | None:
+def parse_judge_score(text: str) -> float | None:
     """The first number of a reply over ten; None where there is none from 0 to 10."""
     found = NUMBER.search(text)
     return float(found[0]) / 10 if found and 0 <= float(found[0]) <= 10 else None
 
 
-def reply(question: str) -> str:
+def fetch_judge_reply(question: str) -> str:
     """The judge's reply to a question, from CACHE if it was asked before."""
     body = {"model": MODEL, "messages": [{"role": "user", "content": question}], "temperature": 0, "max_tokens": 16}
     name = hashlib.sha256(json.dumps([ADDRESS, body], sort_keys=True).encode()).hexdigest()
     kept = CACHE / f"{name}.json"
     if kept.is_file():
         return str(json.loads(kept.read_text())["reply"])
-    text = ask(body)
+    text = request_completion(body)
     CACHE.mkdir(parents=True, exist_ok=True)
     partial = kept.with_suffix(f".{os.getpid()}-{threading.get_ident()}")
     partial.write_text(json.dumps({"asked": body, "reply": text}))
@@ -84,7 +84,7 @@ def reply(question: str) -> str:
     return text
 
 
-def ask(body: dict[str, Any]) -> str:
+def request_completion(body: dict[str, Any]) -> str:
     """Ask the server; a server that is busy or away is asked again, TRIES times in all."""
     key = os.environ.get(KEY)
     headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {key}"} if key else {})}
@@ -92,7 +92,7 @@ def ask(body: dict[str, Any]) -> str:
     for attempt in range(1, TRIES + 1):
         try:
             with urllib.request.urlopen(request, timeout=SECONDS) as response:
-                return text_of(response.read())
+                return parse_reply_text(response.read())
         except urllib.error.HTTPError as error:
             why = f"status {error.code}: {error.read(200).decode(errors='replace')}"
             if error.code in (401, 403):
@@ -106,7 +106,7 @@ def ask(body: dict[str, Any]) -> str:
     raise JudgeError(f"{ADDRESS} does not answer after {TRIES} tries ({why})")
 
 
-def text_of(content: bytes) -> str:
+def parse_reply_text(content: bytes) -> str:
     """The text of a reply in OpenAI's form."""
     try:
         text = json.loads(content)["choices"][0]["message"]["content"]

@@ -33,7 +33,7 @@ SHOWN = 5  # failures of one table that are told one by one
 
 
 @functools.cache
-def tables() -> dict[str, type[Table]]:
+def collect_table_schemas() -> dict[str, type[Table]]:
     """Name of a file, or FOLDER/NAME where tables of one name differ -> its schema: all that FILES of the modules
     tables.py and tables/*.py names.
     """
@@ -44,14 +44,14 @@ def tables() -> dict[str, type[Table]]:
     return schemas
 
 
-def schema_of(path: Path) -> type[Table] | None:
+def find_table_schema(path: Path) -> type[Table] | None:
     """The schema of a stage's table, by its place; None for a table of which none is known."""
-    return tables().get(f"{path.parent.name}/{path.name}") or tables().get(path.name)
+    return collect_table_schemas().get(f"{path.parent.name}/{path.name}") or collect_table_schemas().get(path.name)
 
 
-def table_problems(path: Path) -> Iterator[str]:
+def find_table_problems(path: Path) -> Iterator[str]:
     """Where a parquet file breaks its schema; a file without a known schema is a problem too."""
-    schema = schema_of(path)
+    schema = find_table_schema(path)
     if schema is None:
         yield "no schema is known for this table (FILES of a module tables.py names it)"
         return
@@ -71,7 +71,7 @@ def table_problems(path: Path) -> Iterator[str]:
             yield f"not a {schema.__name__} table: {len(cases) - SHOWN} more failures"
 
 
-def weight_problems(path: Path) -> Iterator[str]:
+def find_weight_problems(path: Path) -> Iterator[str]:
     """Tensors that hold a NaN or an infinity."""
     with safe_open(path, framework="np") as file:
         names = list(file.keys())
@@ -83,7 +83,7 @@ def weight_problems(path: Path) -> Iterator[str]:
                 yield f"tensor {name}: {bad} of {tensor.size} values are not finite"
 
 
-def json_problems(path: Path) -> Iterator[str]:
+def find_json_problems(path: Path) -> Iterator[str]:
     """Numbers that are NaN or infinite, by their key."""
 
     def walk(value: object, key: str) -> Iterator[str]:
@@ -99,7 +99,7 @@ def json_problems(path: Path) -> Iterator[str]:
     yield from walk(json.loads(path.read_text()), "")
 
 
-def csv_problems(path: Path) -> Iterator[str]:
+def find_csv_problems(path: Path) -> Iterator[str]:
     """Columns of numbers with a NaN, an infinity or a gap. A header without rows is a curve with no steps.
 
     What one variant of a method measures and another does not, such as a loss of text, is no gap.
@@ -116,14 +116,14 @@ def csv_problems(path: Path) -> Iterator[str]:
             )
 
 
-def episode_problems(path: Path) -> Iterator[str]:
+def find_episode_problems(path: Path) -> Iterator[str]:
     """The first fault of a data set of transitions; metadata.json beside it says what it should hold."""
     described = json.loads((path.parent / "metadata.json").read_text())
     observations, actions = (json.loads(described[name]) for name in ("observation_space", "action_space"))
     discrete = actions["type"] == "Discrete"
     try:
-        trajectories = list(episodes.read(path))
-        episodes.check(
+        trajectories = list(episodes.read_episode_file(path))
+        episodes.check_episodes(
             trajectories, observations["shape"][0], actions["n"] if discrete else actions["shape"][0], discrete
         )
     except episodes.BadEpisode as error:
@@ -135,15 +135,15 @@ def episode_problems(path: Path) -> Iterator[str]:
 
 
 CHECKS: dict[str, Callable[[Path], Iterator[str]]] = {
-    ".parquet": table_problems,
-    ".safetensors": weight_problems,
-    ".json": json_problems,
-    ".csv": csv_problems,
-    ".hdf5": episode_problems,
+    ".parquet": find_table_problems,
+    ".safetensors": find_weight_problems,
+    ".json": find_json_problems,
+    ".csv": find_csv_problems,
+    ".hdf5": find_episode_problems,
 }
 
 
-def problems(path: Path) -> Iterator[str]:
+def find_file_problems(path: Path) -> Iterator[str]:
     """Every problem of a file, or of the files under a directory, as `file: what`; unreadable files are problems."""
     files = sorted(path.rglob("*")) if path.is_dir() else [path]
     for file in files:
@@ -161,7 +161,7 @@ def problems(path: Path) -> Iterator[str]:
             yield f"{file}: cannot be read: {' '.join(str(error).split())}"
 
 
-def serve() -> None:
+def serve_check_requests() -> None:
     """Answer each line of standard input, a JSON list of paths, with the JSON list of their problems.
 
     The end of standard input ends the process at once, even during a check, since the process that asked is gone.
@@ -178,7 +178,11 @@ def serve() -> None:
     try:
         while True:
             paths = json.loads(questions.get())
-            print(json.dumps([problem for path in paths for problem in problems(Path(path))]), file=answers, flush=True)
+            print(
+                json.dumps([problem for path in paths for problem in find_file_problems(Path(path))]),
+                file=answers,
+                flush=True,
+            )
     except Exception:
         traceback.print_exc()
         os._exit(1)  # the listening thread would keep an ordinary exit from closing standard input
@@ -186,7 +190,7 @@ def serve() -> None:
 
 if __name__ == "__main__":
     if sys.argv[1:] == ["-"]:
-        serve()
-    faults = [problem for argument in sys.argv[1:] for problem in problems(Path(argument))]
+        serve_check_requests()
+    faults = [problem for argument in sys.argv[1:] for problem in find_file_problems(Path(argument))]
     print("\n".join(faults), end="\n" if faults else "", file=sys.stderr)
     sys.exit(1 if faults else 0)

@@ -18,7 +18,7 @@ from ruamel.yaml import YAML
 
 from tasks import metrics, parameters, reference_pages
 from tasks.code import registries, stages
-from tasks.common.config import BRANCHES, Config, Schema, schema_of
+from tasks.common.config import BRANCHES, Config, Schema, build_config_schema
 from tasks.reference_pages import DocumentedStage
 
 CODE = "code"  # the stage that writes what code the others are made of
@@ -27,13 +27,13 @@ DVC_YAML, SCHEMA, PARAMS = Path("dvc.yaml"), Path("params.schema.json"), Path("p
 PARAMETER_PAGES, METRIC_PAGES = Path("docs/parameters"), Path("docs/metrics")
 
 
-def definition(stage: Pipeline) -> Pipeline:
+def get_stage_definition(stage: Pipeline) -> Pipeline:
     """What dvc.yaml says of a stage, or of each branch of a stage with `foreach`."""
     body: Pipeline = stage.get("do", stage)
     return body
 
 
-def branches(pipeline: Pipeline) -> dict[str, tuple[str, str]]:
+def collect_branch_keys(pipeline: Pipeline) -> dict[str, tuple[str, str]]:
     """Name of a stage with `foreach` -> section and key of the dictionary or list that names its branches, such as
     `branches`, `cql`.
     """
@@ -41,65 +41,70 @@ def branches(pipeline: Pipeline) -> dict[str, tuple[str, str]]:
     return {name: tuple(text.removeprefix("${").removesuffix("}").split(".")) for name, text in texts.items()}
 
 
-def stage_modules(pipeline: Pipeline) -> dict[str, str]:
+def list_stage_modules(pipeline: Pipeline) -> dict[str, str]:
     """Stage name -> module, read off the command `python -m <module> ...`; without the stage `code`, which is about
     these.
     """
-    commands = {name: definition(stage)["cmd"].split() for name, stage in pipeline["stages"].items() if name != CODE}
+    commands = {
+        name: get_stage_definition(stage)["cmd"].split() for name, stage in pipeline["stages"].items() if name != CODE
+    }
     return {name: words[2] for name, words in commands.items()}
 
 
-def with_code_deps(pipeline: Pipeline) -> Pipeline:
+def set_code_deps(pipeline: Pipeline) -> Pipeline:
     """The pipeline with data/code/STAGE.json as every stage's only dep that is code, behind the others; in place."""
-    for name in stage_modules(pipeline):
-        deps = definition(pipeline["stages"][name])["deps"]
-        if (file := stages.place(name).as_posix()) not in deps:
+    for name in list_stage_modules(pipeline):
+        deps = get_stage_definition(pipeline["stages"][name])["deps"]
+        if (file := stages.get_stage_code_path(name).as_posix()) not in deps:
             deps.append(file)
     return pipeline
 
 
-def params(pipeline: Pipeline) -> dict[str, list[str]]:
+def compute_stage_params(pipeline: Pipeline) -> dict[str, list[str]]:
     """Stage name -> its `params`: its section, and of a branch its own entry in the section `branches`."""
     wanted = {}
-    for name, config_type in config_types(pipeline).items():
+    for name, config_type in load_config_types(pipeline).items():
         fields, field = {*config_type.model_fields}, config_type.branched_by
         has_entries = field and get_origin(config_type.model_fields[field].annotation) is dict
         wanted[name] = [f"{BRANCHES}.{name}.${{key}}"] * bool(has_entries) + [name] * (fields != {field})
     return wanted
 
 
-def with_params(pipeline: Pipeline) -> Pipeline:
+def set_stage_params(pipeline: Pipeline) -> Pipeline:
     """The pipeline with every stage's `params` replaced by the computed ones where they differ; in place."""
-    for name, keys in params(pipeline).items():
-        stage = definition(pipeline["stages"][name])
+    for name, keys in compute_stage_params(pipeline).items():
+        stage = get_stage_definition(pipeline["stages"][name])
         if stage["params"] != keys:
             stage["params"] = keys
     return pipeline
 
 
-def with_choices(pipeline: Pipeline, values: Mapping[str, Any]) -> Pipeline:
+def set_choice_params(pipeline: Pipeline, values: Mapping[str, Any]) -> Pipeline:
     """The pipeline with the keys below which params.yaml chooses code as the `params` of the stage `code`; in place."""
-    keys = [*registries.choices(values)]
+    keys = [*registries.collect_choices(values)]
     if pipeline["stages"][CODE].get("params") != keys:
         pipeline["stages"][CODE]["params"] = keys
     return pipeline
 
 
-def config_types(pipeline: Pipeline) -> dict[str, type[Config]]:
+def load_config_types(pipeline: Pipeline) -> dict[str, type[Config]]:
     """Stage name -> its Config class."""
     return {
         name: get_type_hints(importlib.import_module(module).run)["config"]
-        for name, module in stage_modules(pipeline).items()
+        for name, module in list_stage_modules(pipeline).items()
     }
 
 
-def schema(pipeline: Pipeline) -> Schema:
+def build_params_schema(pipeline: Pipeline) -> Schema:
     """JSON schema of the whole params.yaml, for editors: one required section a stage, and the seed that sections may
     share.
     """
-    types = config_types(pipeline)
+    types = load_config_types(pipeline)
     sections = {
-        name: parameters.describe(schema_of(config_type, f"#/$defs/{name}.{{model}}"), parameters.parts(config_type))
+        name: parameters.add_schema_descriptions(
+            build_config_schema(config_type, f"#/$defs/{name}.{{model}}"),
+            parameters.collect_config_classes(config_type),
+        )
         for name, config_type in types.items()
     }
     entries: Schema = {"type": "object", "additionalProperties": False, "required": [], "properties": {}}
@@ -131,16 +136,16 @@ def schema(pipeline: Pipeline) -> Schema:
     }
 
 
-def documented(pipeline: Pipeline) -> dict[str, DocumentedStage]:
+def collect_documented_stages(pipeline: Pipeline) -> dict[str, DocumentedStage]:
     """Stage name -> what its pages in docs/parameters and docs/metrics are made of."""
-    branches_of = branches(pipeline)
+    branches_of = collect_branch_keys(pipeline)
     return {
-        name: DocumentedStage(definition(pipeline["stages"][name])["desc"], module, branches_of.get(name))
-        for name, module in stage_modules(pipeline).items()
+        name: DocumentedStage(get_stage_definition(pipeline["stages"][name])["desc"], module, branches_of.get(name))
+        for name, module in list_stage_modules(pipeline).items()
     }
 
 
-def yaml() -> YAML:
+def make_yaml_reader() -> YAML:
     """A round-trip reader and writer that keeps comments, quotes and the layout of dvc.yaml."""
     reader = YAML()
     reader.preserve_quotes = True
@@ -149,15 +154,17 @@ def yaml() -> YAML:
     return reader
 
 
-def rewrite() -> None:
+def rewrite_contract_files() -> None:
     """Write all files anew."""
-    pipeline, values = yaml().load(DVC_YAML), yaml().load(PARAMS)
-    yaml().dump(with_choices(with_params(with_code_deps(pipeline)), values), DVC_YAML)
-    SCHEMA.write_text(json.dumps(made := schema(pipeline), indent=1) + "\n")
-    documented_stages = documented(pipeline)
-    reference_pages.write(PARAMETER_PAGES, parameters.pages(made, values, documented_stages))
-    reference_pages.write(METRIC_PAGES, metrics.pages(documented_stages))
+    pipeline, values = make_yaml_reader().load(DVC_YAML), make_yaml_reader().load(PARAMS)
+    make_yaml_reader().dump(set_choice_params(set_stage_params(set_code_deps(pipeline)), values), DVC_YAML)
+    SCHEMA.write_text(json.dumps(made := build_params_schema(pipeline), indent=1) + "\n")
+    documented_stages = collect_documented_stages(pipeline)
+    reference_pages.write_reference_pages(
+        PARAMETER_PAGES, parameters.render_parameter_pages(made, values, documented_stages)
+    )
+    reference_pages.write_reference_pages(METRIC_PAGES, metrics.render_metric_pages(documented_stages))
 
 
 if __name__ == "__main__":
-    rewrite()
+    rewrite_contract_files()

@@ -17,8 +17,11 @@ def main(arguments: Sequence[str]) -> None:
     name, *modules = arguments
     columns = {}
     for module in modules:
-        names = [*metrics.named(getattr(importlib.import_module(module), "CURVES", {}))]
-        columns[module] = {"has": any(metrics.pattern(column).fullmatch(name) for column in names), "names": names}
+        names = [*metrics.expand_reward_names(getattr(importlib.import_module(module), "CURVES", {}))]
+        columns[module] = {
+            "has": any(metrics.compile_metric_pattern(column).fullmatch(name) for column in names),
+            "names": names,
+        }
     print(json.dumps(columns))
 
 

@@ -38,21 +38,21 @@ SHARES = (
 DOWNLOADED = ("*.safetensors", "*.json", "*.model", "*.txt", "*.jinja")  # from the hub: no pickles, no code
 
 
-def load(model: str, revision: str, reward_model: Path | None) -> Models:
+def load_models(model: str, revision: str, reward_model: Path | None) -> Models:
     """A model by its folder or hub id, with a chat template and a padding token where it has none; and the reward
     model.
     """
     folder = Path(model)
     if not folder.is_dir():
-        folder = downloaded(model, revision)
-    policy, tokenizer = starting_model.in_folder(folder, "MODEL")
+        folder = fetch_model_files(model, revision)
+    policy, tokenizer = starting_model.load_model_from_folder(folder, "MODEL")
     if reward_model is not None and model_files.load_tokenizer(reward_model).get_vocab() != tokenizer.get_vocab():
         raise DataError(f"{reward_model}: the reward model has another tokenizer than {model}, which it is to score")
-    scorer = None if reward_model is None else reward_model_files.load(reward_model)
-    return Models(models.placed(policy, tokenizer), None, scorer, tokenizer)
+    scorer = None if reward_model is None else reward_model_files.load_reward_model(reward_model)
+    return Models(models.place_on_device(policy, tokenizer), None, scorer, tokenizer)
 
 
-def downloaded(model: str, revision: str) -> Path:
+def fetch_model_files(model: str, revision: str) -> Path:
     """The files of a model of the hub, in the hub's own cache."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
@@ -65,7 +65,7 @@ def downloaded(model: str, revision: str) -> Path:
         ) from None
 
 
-def configured(arguments: argparse.Namespace) -> EvaluateConfig:
+def build_evaluate_config(arguments: argparse.Namespace) -> EvaluateConfig:
     """The section `evaluate` with what the command line says otherwise."""
     changes: dict[str, object] = {name: value for name in NUMBERS if (value := getattr(arguments, name)) is not None}
     if arguments.data is not None:
@@ -76,25 +76,25 @@ def configured(arguments: argparse.Namespace) -> EvaluateConfig:
     return EvaluateConfig.model_validate_json(json.dumps(section))
 
 
-def run(arguments: argparse.Namespace) -> Mapping[str, Any]:
+def evaluate_checkpoint(arguments: argparse.Namespace) -> Mapping[str, Any]:
     """Judge the model, write the tables to `arguments.out`, and return the measures."""
-    config, out = configured(arguments), Path(arguments.out)
+    config, out = build_evaluate_config(arguments), Path(arguments.out)
     if config.source == "problems" and not (arguments.problems_folder / "test.parquet").is_file():
         raise DataError(
             f"{arguments.problems_folder}: the pipeline's test problems are not there; expected --data with "
             "problems of your own, or "
             "`posttrain run problems` first"
         )
-    all_problems = evaluate.test_problems(config, arguments.problems_folder, arguments.data or Path())
-    loaded = load(arguments.model, arguments.revision, arguments.reward_model)
-    problems = evaluate.readable(config, loaded, all_problems)
-    tables.write(Problems, problems, out / "asked.parquet")
-    measures = evaluate.evaluated(config, loaded, problems, arguments.problems_folder, out)
+    all_problems = evaluate.read_test_problems(config, arguments.problems_folder, arguments.data or Path())
+    loaded = load_models(arguments.model, arguments.revision, arguments.reward_model)
+    problems = evaluate.select_fitting_problems(config, loaded, all_problems)
+    tables.write_table(Problems, problems, out / "asked.parquet")
+    measures = evaluate.evaluate_on_test_set(config, loaded, problems, arguments.problems_folder, out)
     (out / "evaluation.json").write_text(json.dumps(measures, indent=1) + "\n")
     return measures
 
 
-def shown(measures: Mapping[str, Any]) -> Iterator[str]:
+def format_measures(measures: Mapping[str, Any]) -> Iterator[str]:
     """A line for each measure of the greedy answers, with its interval."""
     for name, value in measures.items():
         if isinstance(value, dict) and (name.endswith("_greedy") or name == "reference_loss"):
@@ -104,7 +104,7 @@ def shown(measures: Mapping[str, Any]) -> Iterator[str]:
             yield f"{name.replace('_greedy', ''):<16}{mean:8.2f}{unit}  ({low:.2f} to {high:.2f})"
 
 
-def parser(module: str, description: str) -> argparse.ArgumentParser:
+def build_evaluation_parser(module: str, description: str) -> argparse.ArgumentParser:
     """The options that every evaluation of one model has."""
     options = argparse.ArgumentParser(prog=f"python -m {module}", description=description)
     options.add_argument("model")
@@ -115,16 +115,16 @@ def parser(module: str, description: str) -> argparse.ArgumentParser:
     return options
 
 
-def parsed(arguments: Sequence[str]) -> argparse.Namespace:
+def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     """The command line."""
-    options = parser("tasks.evaluation", __doc__ or "")
+    options = build_evaluation_parser("tasks.evaluation", __doc__ or "")
     options.add_argument("--data", type=Path)
     options.add_argument("--reward-model", type=Path)
     options.add_argument("--problems-folder", type=Path, default=Path("data/problems"))
     return options.parse_args(arguments)
 
 
-def recorded(
+def record_evaluation(
     evaluate_model: Callable[[argparse.Namespace], Mapping[str, Any]],
     arguments: argparse.Namespace,
     data: str,
@@ -136,7 +136,7 @@ def recorded(
     logging.disable_progress_bar()
     params = {"model": arguments.model, "data": data, "revision": arguments.revision}
     try:
-        with tracking.run("language", "evaluation", params, metrics):
+        with tracking.record_stage_run("language", "evaluation", params, metrics):
             return evaluate_model(arguments)
     except (StageError, TrainingError) as error:
         print(f"posttrain: {error}", file=sys.stderr)
@@ -145,14 +145,14 @@ def recorded(
 
 def main() -> None:
     """Exit code 2 with one line on standard error where the model or the data cannot be used."""
-    arguments = parsed(sys.argv[1:])
+    arguments = parse_arguments(sys.argv[1:])
     metrics = arguments.out / "evaluation.json"
-    measures = recorded(run, arguments, str(arguments.data or "data/problems"), metrics)
+    measures = record_evaluation(evaluate_checkpoint, arguments, str(arguments.data or "data/problems"), metrics)
     print(
         f"{arguments.model}: {measures['asked']} test problem{'s' if measures['asked'] != 1 else ''}, greedy "
         "answers, 95 % intervals"
     )
-    print("\n".join(shown(measures)))
+    print("\n".join(format_measures(measures)))
     print(f"all measures: {metrics}; answers: {arguments.out / 'generations.parquet'}")
 
 

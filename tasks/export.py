@@ -21,7 +21,7 @@ from tasks.algorithms.language.causal_lm import PretrainedModel
 from tasks.algorithms.language.reward_model import OBJECTIVE
 from tasks.algorithms.language.step_rewards import BETA, THRESHOLD
 from tasks.common import adapters, model_files
-from tasks.common.config_faults import no_model
+from tasks.common.config_faults import describe_missing_model
 from tasks.common.errors import DataError
 from tasks.language.data import chat
 from tasks.language.rewards import reward_model_files
@@ -40,24 +40,26 @@ COPIED = (
 )
 
 
-def export(folder: Path, out: Path) -> dict[str, Any]:
+def export_model(folder: Path, out: Path) -> dict[str, Any]:
     """Copy the model to the folder `out`; returns what it is. DataError with one line if it is not whole."""
     if not (folder / "config.json").is_file():
-        raise DataError(f"{folder}: {no_model(folder)}")
+        raise DataError(f"{folder}: {describe_missing_model(folder)}")
     merged = adapters.has_adapter(folder)
     for file in sorted({file for pattern in COPIED for file in folder.glob(pattern)}):
         if not (merged and (file.name.startswith("adapter_") or ".safetensors" in file.name)):
             shutil.copyfile(file, out / file.name)
     config = json.loads((out / "config.json").read_text())
     classifies = "ForSequenceClassification" in str(config.get("architectures"))
-    load: Callable[[Path], PretrainedModel] = reward_model_files.load if classifies else _language_model
+    load: Callable[[Path], PretrainedModel] = (
+        reward_model_files.load_reward_model if classifies else _load_language_model
+    )
     if merged:
         load(folder).save_pretrained(out)
     model = load(out)
     tokenizer = model_files.load_tokenizer(out)
     model_files.check_tokenizer(out, tokenizer, model.get_input_embeddings().num_embeddings)
     if not classifies:
-        _write_ends(model, tokenizer, out)
+        _write_end_tokens(model, tokenizer, out)
     return {
         "kind": "classifier" if classifies else "log_probability" if BETA in config else "policy",
         "beta": config.get(BETA),
@@ -71,12 +73,12 @@ def export(folder: Path, out: Path) -> dict[str, Any]:
     }
 
 
-def _language_model(folder: Path) -> PretrainedModel:
-    model: PretrainedModel = model_files.load(AutoModelForCausalLM, folder, dtype="auto")
+def _load_language_model(folder: Path) -> PretrainedModel:
+    model: PretrainedModel = model_files.load_checked_model(AutoModelForCausalLM, folder, dtype="auto")
     return model
 
 
-def _write_ends(model: Any, tokenizer: Any, out: Path) -> None:
+def _write_end_tokens(model: Any, tokenizer: Any, out: Path) -> None:
     """Have `generate` stop where the stages do: generation_config.json names each token that ends an answer."""
     ends = sorted(chat.end_tokens(model, tokenizer))
     declared = model.generation_config.eos_token_id
@@ -94,11 +96,16 @@ def main(arguments: Sequence[str]) -> None:
     options = parser.parse_args(arguments)
     logging.disable_progress_bar()
     try:
-        facts = export(options.folder, options.out)
+        facts = export_model(options.folder, options.out)
     except DataError as error:
         raise SystemExit(str(error).replace(str(options.out), str(options.folder))) from None
     print(
-        json.dumps({**facts, "meanings": {file.stem: metrics.meanings(file, "language") for file in options.explain}})
+        json.dumps(
+            {
+                **facts,
+                "meanings": {file.stem: metrics.read_metric_meanings(file, "language") for file in options.explain},
+            }
+        )
     )
 
 

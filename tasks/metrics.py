@@ -111,7 +111,7 @@ in capitals stands for something that the page explains below its tables.
 
 
 @functools.cache
-def all_placeholders() -> dict[str, tuple[str, str]]:
+def load_all_placeholders() -> dict[str, tuple[str, str]]:
     """PLACEHOLDERS and those of extensions."""
     words = dict(PLACEHOLDERS)
     for module in import_extension_modules("placeholders"):
@@ -119,13 +119,13 @@ def all_placeholders() -> dict[str, tuple[str, str]]:
     return words
 
 
-def pattern(name: str) -> re.Pattern[str]:
+def compile_metric_pattern(name: str) -> re.Pattern[str]:
     """What the metrics that this name explains may be called."""
-    parts, words = re.split("([A-Z]+)", name), all_placeholders()
+    parts, words = re.split("([A-Z]+)", name), load_all_placeholders()
     return re.compile("".join(f"(?:{words[part][0]})" if part.isupper() else re.escape(part) for part in parts))
 
 
-def named(explained: Mapping[str, str]) -> dict[str, str]:
+def expand_reward_names(explained: Mapping[str, str]) -> dict[str, str]:
     """The same metrics, each reward of the repository's by its name, as the METRICS of its file explain it."""
     names: dict[str, str] = {}
     for name, meaning in explained.items():
@@ -138,15 +138,18 @@ def named(explained: Mapping[str, str]) -> dict[str, str]:
     return names
 
 
-def pages(stages: Mapping[str, DocumentedStage]) -> dict[str, str]:
+def render_metric_pages(stages: Mapping[str, DocumentedStage]) -> dict[str, str]:
     """Name of each page of docs/metrics -> its text; the stages are in the order of dvc.yaml."""
-    index = "\n".join([INTRODUCTION, *reference_pages.index_lines(stages), EXPLANATIONS])
-    return {reference_pages.INDEX: index, **{f"{name}.md": _stage_page(name, stage) for name, stage in stages.items()}}
+    index = "\n".join([INTRODUCTION, *reference_pages.render_index_lines(stages), EXPLANATIONS])
+    return {
+        reference_pages.INDEX: index,
+        **{f"{name}.md": _render_stage_page(name, stage) for name, stage in stages.items()},
+    }
 
 
-def _stage_page(name: str, stage: DocumentedStage) -> str:
+def _render_stage_page(name: str, stage: DocumentedStage) -> str:
     module = importlib.import_module(stage.module)
-    curves, results = named(getattr(module, "CURVES", {})), named(module.METRICS)
+    curves, results = expand_reward_names(getattr(module, "CURVES", {})), expand_reward_names(module.METRICS)
     headline: Mapping[str, str] = getattr(module, "HEADLINE", {})
     lines = [
         reference_pages.NOTE,
@@ -157,39 +160,49 @@ def _stage_page(name: str, stage: DocumentedStage) -> str:
         f"A [curve]({reference_pages.INDEX}#curves) has a row for each step. "
         f"A [result]({reference_pages.INDEX}#results) is reported once, at the end.",
         "",
-        *_table(curves, results),
+        *_render_metric_table(curves, results),
     ]
     if headline:
         rows = [(f"`{metric}`", meaning) for metric, meaning in headline.items()]
-        lines += ["", "`dvc metrics show` prints:", "", *reference_pages.table(("metric", "meaning"), rows)]
-    if words := _placeholders(*curves, *results, *headline):
+        lines += [
+            "",
+            "`dvc metrics show` prints:",
+            "",
+            *reference_pages.render_reference_table(("metric", "meaning"), rows),
+        ]
+    if words := _select_used_placeholders(*curves, *results, *headline):
         rows = [(word, meaning) for word, (_, meaning) in words.items()]
-        lines += ["", "Words in capitals stand for:", "", *reference_pages.table(("word", "what it stands for"), rows)]
+        lines += [
+            "",
+            "Words in capitals stand for:",
+            "",
+            *reference_pages.render_reference_table(("word", "what it stands for"), rows),
+        ]
     return "\n".join(lines) + "\n"
 
 
-def _placeholders(*names: str) -> dict[str, tuple[str, str]]:
+def _select_used_placeholders(*names: str) -> dict[str, tuple[str, str]]:
     """The capital words of these names, as all_placeholders has them."""
     words = set(re.findall("[A-Z]+", " ".join(names)))
-    return {word: placeholder for word, placeholder in all_placeholders().items() if word in words}
+    return {word: placeholder for word, placeholder in load_all_placeholders().items() if word in words}
 
 
-def _table(curves: Mapping[str, str], results: Mapping[str, str]) -> list[str]:
+def _render_metric_table(curves: Mapping[str, str], results: Mapping[str, str]) -> list[str]:
     """The table of a stage's metrics; where curves and their ends have the same names, each name stands in it once."""
-    rows = [*_rows(curves, results)]
+    rows = [*_pair_curves_with_results(curves, results)]
     if not curves or any(curve and result and curve != result for curve, result, _ in rows):
-        return reference_pages.table(("curve", "result", "meaning"), rows)
-    merged = [(curve or result, _kinds(curve, result), meaning) for curve, result, meaning in rows]
-    return reference_pages.table(("metric", "reported as", "meaning"), merged)
+        return reference_pages.render_reference_table(("curve", "result", "meaning"), rows)
+    merged = [(curve or result, _describe_report_kind(curve, result), meaning) for curve, result, meaning in rows]
+    return reference_pages.render_reference_table(("metric", "reported as", "meaning"), merged)
 
 
-def _kinds(curve: str, result: str) -> str:
+def _describe_report_kind(curve: str, result: str) -> str:
     if curve and result:
         return "curve and result"
     return "curve" if curve else "result"
 
 
-def _rows(curves: Mapping[str, str], results: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
+def _pair_curves_with_results(curves: Mapping[str, str], results: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
     """Name as a curve, name as a result, meaning: one row where a curve's end is a result."""
     left = dict(results)
     for name, meaning in curves.items():
@@ -199,7 +212,7 @@ def _rows(curves: Mapping[str, str], results: Mapping[str, str]) -> Iterator[tup
     yield from (("", f"`{name}`", meaning) for name, meaning in left.items())
 
 
-def meanings(file: Path, flow: str) -> dict[str, str]:
+def read_metric_meanings(file: Path, flow: str) -> dict[str, str]:
     """Name of each number in a stage's file of metrics -> its sentence in the METRICS of the stage, which is one of
     this flow or of an extension.
     """
@@ -209,18 +222,18 @@ def meanings(file: Path, flow: str) -> dict[str, str]:
     if module is None:
         return {}
     name = ".".join((HOME.name, *module.relative_to(HOME).with_suffix("").parts))
-    explained = named(importlib.import_module(name).METRICS)
+    explained = expand_reward_names(importlib.import_module(name).METRICS)
     sentences = {}
-    for name in _leaves(json.loads(file.read_text())):
-        meaning = next((text for key, text in explained.items() if pattern(key).fullmatch(name)), None)
+    for name in _iterate_metric_names(json.loads(file.read_text())):
+        meaning = next((text for key, text in explained.items() if compile_metric_pattern(key).fullmatch(name)), None)
         if meaning is not None:
             sentences[name] = meaning
     return sentences
 
 
-def _leaves(numbers: Mapping[str, Any], above: str = "") -> Iterator[str]:
+def _iterate_metric_names(numbers: Mapping[str, Any], above: str = "") -> Iterator[str]:
     for name, value in numbers.items():
         if isinstance(value, Mapping):
-            yield from _leaves(value, f"{above}{name}/")
+            yield from _iterate_metric_names(value, f"{above}{name}/")
         else:
             yield f"{above}{name}"

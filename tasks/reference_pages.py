@@ -21,7 +21,7 @@ class DocumentedStage:
     branches: tuple[str, str] | None
 
 
-def write(folder: Path, pages: Mapping[str, str]) -> None:
+def write_reference_pages(folder: Path, pages: Mapping[str, str]) -> None:
     """Write the pages by their names, and delete the other pages of the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     for file in folder.glob("*.md"):
@@ -31,16 +31,16 @@ def write(folder: Path, pages: Mapping[str, str]) -> None:
         (folder / name).write_text(text)
 
 
-def index_lines(stages: Mapping[str, DocumentedStage]) -> list[str]:
+def render_index_lines(stages: Mapping[str, DocumentedStage]) -> list[str]:
     """A heading for each flow and then for each extension, with a link to each of its stages."""
     lines = []
-    for heading, names in _by_package(stages).items():
+    for heading, names in _group_stages_by_package(stages).items():
         lines += ["", f"## {heading}", ""]
         lines += [f"- [{name}]({name}.md): {stages[name].purpose}." for name in names]
     return lines
 
 
-def _by_package(stages: Mapping[str, DocumentedStage]) -> dict[str, list[str]]:
+def _group_stages_by_package(stages: Mapping[str, DocumentedStage]) -> dict[str, list[str]]:
     """Heading -> names of stages. A module is tasks.FLOW.STAGE or tasks.extensions.NAME.STAGE."""
     flows: dict[str, list[str]] = {}
     extensions: dict[str, list[str]] = {}
@@ -53,13 +53,13 @@ def _by_package(stages: Mapping[str, DocumentedStage]) -> dict[str, list[str]]:
     return flows | extensions
 
 
-def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+def render_reference_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """The lines of a table, without the columns that are empty in every row."""
     used = [column for column, _ in enumerate(header) if any(row[column] for row in rows)]
-    lines = [_table_row(header, used), f"|{'---|' * len(used)}"]
-    return lines + [_table_row(row, used) for row in rows]
+    lines = [_render_table_row(header, used), f"|{'---|' * len(used)}"]
+    return lines + [_render_table_row(row, used) for row in rows]
 
 
-def _table_row(cells: Sequence[str], columns: Sequence[int]) -> str:
+def _render_table_row(cells: Sequence[str], columns: Sequence[int]) -> str:
     escaped = [cells[column].replace("|", "\\|") for column in columns]
     return f"| {' | '.join(escaped)} |"

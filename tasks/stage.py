@@ -35,7 +35,7 @@ Metrics = Mapping[str, "float | Metrics"]
 def read_section(stage: str, config_type: type[Config], params: Path = PARAMS) -> Config:
     """The stage's section of params.yaml; ConfigError with one line naming file, key and what was expected."""
     try:
-        return config_faults.read(stage, {stage: config_type}, _load(params))
+        return config_faults.parse_stage_config(stage, {stage: config_type}, _load_yaml(params))
     except config_faults.SectionError as error:
         raise ConfigError(f"{params}: {error}") from None
 
@@ -55,47 +55,56 @@ def main(run: Callable[..., Metrics], *, data_parallel: bool = False, flow: str 
     assert spec is not None, "a stage is started with python -m"
     _, folder, *_, stage = spec.name.split(".")
     flow = flow or folder
-    definition = _load(PIPELINE)["stages"][stage]
+    definition = _load_yaml(PIPELINE)["stages"][stage]
     name = os.environ.get("DVC_STAGE", stage)  # stage@branch, where it has branches; DVC sets it for every command
     hints = get_type_hints(run)
     parser = argparse.ArgumentParser(prog=f"python -m {spec.name}", description=sys.modules["__main__"].__doc__)
     paths = [name for name in inspect.signature(run).parameters if name != "config"]
-    named = partial(path, names=Names(_load(PARAMS), str(definition.get("foreach", "")), name.partition("@")[2]))
+    named = partial(
+        substitute_path_names,
+        names=Names(_load_yaml(PARAMS), str(definition.get("foreach", "")), name.partition("@")[2]),
+    )
     parser.add_argument("--threads", type=int, required=True)
     for flag in [*paths, "metrics"]:
         nargs = "+" if hints.get(flag) == list[Path] else None
         parser.add_argument("--" + flag.replace("_", "-"), type=named, required=True, nargs=nargs)
     try:
         arguments = vars(parser.parse_args())
-        import_check.check(stage, Path())
+        import_check.check_and_watch_imports(stage, Path())
         config = read_section(stage, hints["config"])
         resources = definition.get("do", definition)["meta"]["resources"]
-        count = processes.size() or processes.wanted(name, resources, sys.modules.get("torch"))
-        os.environ[processes.SHARD] = processes.shard(name, resources)
+        count = processes.read_world_size() or processes.count_wanted_processes(
+            name, resources, sys.modules.get("torch")
+        )
+        os.environ[processes.SHARD] = processes.read_shard_setting(name, resources)
         if count > 1 and not data_parallel:
             raise ConfigError(f"dvc.yaml: {name}: asked for {count} processes, but this stage can only be one")
     except (ConfigError, StageError) as error:
         raise SystemExit(str(error)) from None
-    if count > 1 and not processes.is_rank():
-        processes.become_several(count, spec.name)
+    if count > 1 and not processes.is_multi_process():
+        processes.replace_with_processes(count, spec.name)
     metrics_path: Path = arguments.pop("metrics")
-    take_resources(arguments.pop("threads"), resources["gpu"])
+    configure_torch(arguments.pop("threads"), resources["gpu"])
     keep_freed_memory(of_a_divided_model=count > 1 and os.environ[processes.SHARD] == "model")
     gc.freeze()  # searching all that is imported for garbage, now and at the end, costs a stage two seconds
-    params = recorded_params(config, metrics_path.stem)
-    with tracking.run(flow, metrics_path.stem, params, metrics_path) if processes.is_main() else nullcontext():
+    params = collect_recorded_params(config, metrics_path.stem)
+    with (
+        tracking.record_stage_run(flow, metrics_path.stem, params, metrics_path)
+        if processes.is_main_process()
+        else nullcontext()
+    ):
         if data_parallel:
-            tracking.log(processes.facts(sys.modules["torch"]), step=0)
-        metrics = (as_rank if processes.is_rank() else alone)(partial(run, config, **arguments))
-        if processes.is_main():
+            tracking.record_metrics(processes.collect_process_facts(sys.modules["torch"]), step=0)
+        metrics = (run_as_rank if processes.is_multi_process() else run_alone)(partial(run, config, **arguments))
+        if processes.is_main_process():
             metrics_path.parent.mkdir(parents=True, exist_ok=True)
             metrics_path.write_text(json.dumps(metrics, indent=2) + "\n")
             if (torch := sys.modules.get("torch")) is not None:
-                tracking.log(processes.gpu_memory(torch), step=0)
+                tracking.record_metrics(processes.measure_peak_gpu_memory(torch), step=0)
     gc.freeze()
 
 
-def alone(run: Callable[[], Metrics]) -> Metrics:
+def run_alone(run: Callable[[], Metrics]) -> Metrics:
     """What a stage returns; a failure of its own ends the process with its line, and so does waiting for people."""
     try:
         return run()
@@ -112,17 +121,17 @@ def alone(run: Callable[[], Metrics]) -> Metrics:
         raise SystemExit(message(f"a library could not go on: {error}")) from None
 
 
-def as_rank(run: Callable[[], Metrics]) -> Metrics:
+def run_as_rank(run: Callable[[], Metrics]) -> Metrics:
     """The same in one of several processes, which meet before; only the first has anything to write after training."""
     torch: Any = sys.modules["torch"]
     try:
-        processes.join(torch)
+        processes.join_process_group(torch)
         metrics = run()
-        processes.leave(torch)
+        processes.leave_process_group(torch)
     except (StageError, TrainingError) as error:
-        raise processes.failed(str(error)) from None
+        raise processes.record_failure(str(error)) from None
     except RuntimeError as error:
-        if processes.lost_another(error):
+        if processes.is_peer_lost(error):
             raise SystemExit(processes.LOST) from None
         raise
     return metrics
@@ -167,16 +176,16 @@ class Names:
         return node
 
 
-def path(text: str, names: Names) -> Path:
+def substitute_path_names(text: str, names: Names) -> Path:
     """A path of a command, with the names in braces replaced."""
     return Path(re.sub(r"\{([^{}]+)\}", lambda match: names[match[1]], text))
 
 
-def _load(file: Path) -> Any:
+def _load_yaml(file: Path) -> Any:
     return YAML(typ="safe").load(file) or {}
 
 
-def recorded_params(config: Config, name: str) -> dict[str, object]:
+def collect_recorded_params(config: Config, name: str) -> dict[str, object]:
     """What a stage, or one of its branches (STAGE@BRANCH), depends on: its section, and its own entry of the section
     `branches`.
     """
@@ -199,7 +208,7 @@ def keep_freed_memory(*, of_a_divided_model: bool = False) -> None:
             mallopt(option, 2**18 if of_a_divided_model else 2**30)
 
 
-def take_resources(threads: int, gpus: int) -> None:
+def configure_torch(threads: int, gpus: int) -> None:
     """Keep torch to what dvc.yaml grants the stage, and ask it for deterministic kernels.
 
     A stage without a GPU computes on the CPU whatever POSTTRAIN_DEVICE says: `posttrain run` hides the GPUs from it,

@@ -80,7 +80,7 @@ class Clone:
             check=False,
         )
         assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
-        replay_process.settle(self.root)
+        replay_process.wait_for_recorded_runs(self.root)
         return done.stdout
 
     def posttrain(self, *arguments: str) -> dict[str, Any]:

@@ -42,7 +42,7 @@ settings.load_profile("here")
 VALUES = YAML(typ="safe").load(repository.params_text())
 SEED = VALUES["seed"]
 PARAMS = repository.sections(VALUES)  # each with its branches
-SECTIONS = checking.sections(Path(__file__).parent.parent)
+SECTIONS = checking.load_config_classes(Path(__file__).parent.parent)
 BY_MODEL = {"reward_model": 1.0}
 POLICY = {
     "steps": 4,
@@ -169,5 +169,5 @@ def empty_mlflow(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from tasks.common import mlflow_database
 
     root = tmp_path_factory.mktemp("mlflow")
-    mlflow_database.open_client(root)
+    mlflow_database.open_records_client(root)
     return root / mlflow_database.DATABASE

@@ -19,7 +19,7 @@ from urllib.parse import quote
 
 import pytest
 
-from flows.engine.server_guard import free_port
+from flows.engine.server_guard import find_free_port
 
 PASSWORD = f"made-up/{token_hex(8)}@word"  # with letters that an address must quote; random, so that no source has it
 AUTHORISED = f"somebody:{token_hex(8)}"
@@ -67,7 +67,7 @@ def cluster(*databases: str) -> Iterator[Cluster]:
     if os.geteuid() == 0 and (shutil.which("runuser") is None or not _exists("postgres")):
         pytest.skip("PostgreSQL does not run as root, and there is no user postgres")
     as_user = ["runuser", "-u", "postgres", "--"] if os.geteuid() == 0 else []
-    home, port = Path(tempfile.mkdtemp(prefix="posttrain-postgres-")), free_port()
+    home, port = Path(tempfile.mkdtemp(prefix="posttrain-postgres-")), find_free_port()
     try:
         (home / "password").write_text(PASSWORD)
         if as_user:
@@ -113,7 +113,7 @@ def servers(running: Cluster, home: Path) -> Iterator[Mapping[str, str]]:
     """MLflow's server on the database `mlflow` and Prefect's on `prefect`, with a user; yields what a clone's
     environment needs.
     """
-    mlflow, prefect = free_port(), free_port()
+    mlflow, prefect = find_free_port(), find_free_port()
     environ = {key: value for key, value in os.environ.items() if not key.startswith(("PREFECT", "MLFLOW"))}
     environ |= {"DO_NOT_TRACK": "1", "MLFLOW_DISABLE_TELEMETRY": "true", "PREFECT_SERVER_ANALYTICS_ENABLED": "false"}
     commands = {

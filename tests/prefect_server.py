@@ -20,12 +20,12 @@ def variables() -> dict[str, str]:
 
     def end() -> None:
         own.close()
-        server.stop(root)
+        server.stop_server(root)
         shutil.rmtree(root, ignore_errors=True)
 
     atexit.register(end)
     own.wait()
-    return {**server.environ(root), "PREFECT_HOME": str(root / "home")}
+    return {**server.build_client_environment(root), "PREFECT_HOME": str(root / "home")}
 
 
 def ask(path: str, **body: object) -> Any:
@@ -41,7 +41,9 @@ def flow_states(root: Path) -> list[tuple[str, str]]:
     found = []
     name, _, secret = variables()["PREFECT_API_AUTH_STRING"].partition(":")
     url = f"{variables()['PREFECT_API_URL']}/flow_run_states/"
-    for run in ask("/flow_runs/filter", flow_runs={"tags": {"all_": [server.tag(root)]}}, sort="START_TIME_ASC"):
+    for run in ask(
+        "/flow_runs/filter", flow_runs={"tags": {"all_": [server.build_clone_tag(root)]}}, sort="START_TIME_ASC"
+    ):
         answer = httpx.get(url, params={"flow_run_id": run["id"]}, auth=(name, secret))
         answer.raise_for_status()
         found += [(state["timestamp"], state["type"], state["name"]) for state in answer.json()]

@@ -16,7 +16,7 @@ from ruamel.yaml import YAML
 
 from flows.params import checking
 from tasks.common.config import BRANCHES
-from tasks.common.config_faults import SectionError, read, with_branches
+from tasks.common.config_faults import SectionError, merge_branch_entries, parse_stage_config
 from tests.reach import files_of
 
 ROOT = Path(__file__).parent.parent
@@ -100,7 +100,7 @@ def params_text() -> str:
     yaml.indent(mapping=2, sequence=4, offset=2)  # as the file is written
     now = yaml.load(text)
     before = YAML().load(committed)
-    types = checking.sections(ROOT)
+    types = checking.load_config_classes(ROOT)
     if now.keys() == before.keys() and all(_accepted(types, name, before) for name in now):
         return committed
     anchored = now["seed"]
@@ -117,7 +117,7 @@ def params_text() -> str:
 def _accepted(types: checking.Sections, name: str, values: Any) -> bool:
     try:
         if name in types:
-            read(name, types, values)
+            parse_stage_config(name, types, values)
     except SectionError:
         return False
     return True
@@ -127,8 +127,8 @@ def sections(values: Mapping[str, Any]) -> dict[str, Any]:
     """The sections of a params.yaml as the stages' Configs have them, each with its branches, in the order of the
     pipeline.
     """
-    types, stages = checking.sections(ROOT), YAML(typ="safe").load(ROOT / "dvc.yaml")["stages"]
-    return {name: with_branches(name, types[name], values) for name in stages if name in types}
+    types, stages = checking.load_config_classes(ROOT), YAML(typ="safe").load(ROOT / "dvc.yaml")["stages"]
+    return {name: merge_branch_entries(name, types[name], values) for name in stages if name in types}
 
 
 def preset_file(name: str) -> Path:
@@ -139,7 +139,7 @@ def preset_file(name: str) -> Path:
 def preset(name: str) -> dict[str, Any]:
     """The sections of a preset as the stages' Configs have them, those keys alone that it sets."""
     values = YAML(typ="safe").load(preset_file(name))
-    entries, types = values.pop(BRANCHES, {}), checking.sections(ROOT)
+    entries, types = values.pop(BRANCHES, {}), checking.load_config_classes(ROOT)
     for stage, entry in entries.items():
         values.setdefault(stage, {})[types[stage].branched_by] = entry
     return values
@@ -147,7 +147,7 @@ def preset(name: str) -> dict[str, Any]:
 
 def in_file(values: Mapping[str, Any]) -> dict[str, Any]:
     """Sections as Configs have them, some of them or with some keys, as they stand in params.yaml."""
-    types, found = checking.sections(ROOT), dict[str, Any]()
+    types, found = checking.load_config_classes(ROOT), dict[str, Any]()
     branches = dict(values.get(BRANCHES, {}))
     for name, section in values.items():
         field = types[name].branched_by if name in types else ""

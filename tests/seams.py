@@ -181,7 +181,7 @@ def in_dvc(key: str) -> bool:
 def _section(stage: str) -> dict[str, Any]:
     """The schema of what the stage's Config has: its section, and its entry in the section `branches`."""
     own = SCHEMA["properties"].get(stage, {"properties": {}})
-    if not (field := checking.sections(ROOT)[stage].branched_by):
+    if not (field := checking.load_config_classes(ROOT)[stage].branched_by):
         return own
     entries = SCHEMA["properties"]["branches"]["properties"][stage]
     return {**own, "properties": {field: entries, **own["properties"]}}

@@ -23,12 +23,12 @@ from flows.engine.dvc_closure import StageGraph
 from flows.params import editing
 from flows.running import FLOWS
 from tasks import contract
-from tasks.code.registries import choices
-from tasks.code.stages import StageCode, place, working_files
-from tasks.common.config_faults import explain
+from tasks.code.registries import collect_choices
+from tasks.code.stages import StageCode, get_stage_code_path, read_working_files
+from tasks.common.config_faults import explain_validation_error
 from tasks.common.errors import ConfigError
 from tasks.offline.configs.learners import MethodConfig
-from tasks.stage import Names, path, read_section
+from tasks.stage import Names, read_section, substitute_path_names
 from tests import extensions, repository
 from tests.conftest import BRANCHED, PARAMS, SECTIONS, one_branch
 
@@ -49,8 +49,10 @@ def stages(tmp_path_factory):
     """
     root = copied(tmp_path_factory.mktemp("resolved"))
     values = repository.in_file(PARAMS)
-    unused = [name for name, (section, key) in contract.branches(PIPELINE).items() if not values[section][key]]
-    editing.edit(root, SECTIONS, [editing.setting(one_branch(name)) for name in unused])
+    unused = [
+        name for name, (section, key) in contract.collect_branch_keys(PIPELINE).items() if not values[section][key]
+    ]
+    editing.edit_params(root, SECTIONS, [editing.parse_setting(one_branch(name)) for name in unused])
     with dvc_repo(root) as repo:
         return {stage.name: stage for stage in repo.index.stages if stage.name != contract.CODE}
 
@@ -86,7 +88,7 @@ def flags(stage):
             assert flag not in given
             given[flag] = []
         else:
-            given[flag].append(str(path(word, names)))
+            given[flag].append(str(substitute_path_names(word, names)))
     [threads] = given.pop("threads")
     assert int(threads) == PIPELINE["stages"][name].get("do", PIPELINE["stages"][name])["meta"]["resources"]["cpu"], (
         name
@@ -131,7 +133,7 @@ def test_file_stage_section_and_folder_have_one_name(stages):
 
 
 def test_a_stage_depends_on_its_whole_section_and_a_branch_on_its_own_entry_of_it(stages):
-    wanted = contract.params(PIPELINE)
+    wanted = contract.compute_stage_params(PIPELINE)
     for name, stage in stages.items():
         stem, _, item = name.partition("@")
         [given] = [dep.params for dep in stage.deps if dep.def_path == "params.yaml"]
@@ -180,7 +182,7 @@ def test_a_reward_in_python_is_a_dep_of_its_policies_alone_and_an_evaluation_can
         "grpo.reward_files=rewards/mine.py",
         "evaluate.reward_model_path=data/raw/reward_model",
     ]
-    editing.edit(copied(tmp_path), SECTIONS, [*map(editing.setting, settings)])
+    editing.edit_params(copied(tmp_path), SECTIONS, [*map(editing.parse_setting, settings)])
     with dvc_repo(tmp_path) as repo:
         assert [stage.name for stage in repo.index.stages if "rewards/mine.py" in paths(stage.deps)] == ["grpo"]
         [stage] = [stage for stage in repo.index.stages if stage.name == "evaluate@grpo"]
@@ -213,20 +215,20 @@ def test_plots_are_outs(stages):
 
 
 def test_params_are_the_configs(tmp_path):
-    assert contract.config_types(PIPELINE) == SECTIONS, "a stage reads what the command line checks"
-    for name, config in contract.config_types(PIPELINE).items():
+    assert contract.load_config_types(PIPELINE) == SECTIONS, "a stage reads what the command line checks"
+    for name, config in contract.load_config_types(PIPELINE).items():
         assert PARAMS[name].keys() == config.model_fields.keys(), name
         assert all(field.is_required() for field in config.model_fields.values()), f"{name}: no defaults in code"
         config.from_yaml(PARAMS[name])
         for key in PARAMS[name]:
             with pytest.raises(ValidationError) as error:
                 config.from_yaml(without(name, key))
-            where, told = explain(error.value, name, {name: config})
+            where, told = explain_validation_error(error.value, name, {name: config})
             assert (where, told[:18]) == ((name, key), "missing; expected ")
     file = tmp_path / "params.yaml"
     file.write_text(json.dumps({"dpo": without("dpo", "beta")}))
     with pytest.raises(ConfigError, match=r"dpo.beta: missing; expected "):
-        read_section("dpo", contract.config_types(PIPELINE)["dpo"], file)
+        read_section("dpo", contract.load_config_types(PIPELINE)["dpo"], file)
 
 
 def without(name, key):
@@ -237,12 +239,12 @@ def without(name, key):
 def test_a_wrong_preset_would_be_noticed(tmp_path):
     (tmp_path / "wrong.yaml").write_text(json.dumps({"dpo": {**PARAMS["dpo"], "beta": "high"}}))
     with pytest.raises(ConfigError, match=r"dpo\.beta: .*number.* 'high'"):
-        read_section("dpo", contract.config_types(PIPELINE)["dpo"], tmp_path / "wrong.yaml")
+        read_section("dpo", contract.load_config_types(PIPELINE)["dpo"], tmp_path / "wrong.yaml")
 
 
 def test_every_stage_with_data_sets_of_its_own_is_a_method():
     """By its Config, without which the report does not know it."""
-    types = contract.config_types(PIPELINE)
+    types = contract.load_config_types(PIPELINE)
     learners = {name for name, kind in types.items() if kind.branched_by == "datasets"}
     assert {name for name, kind in types.items() if issubclass(kind, MethodConfig)} == learners - {"transitions"}
 
@@ -266,24 +268,26 @@ def test_plain_dvc_repro_is_both_flows_and_all_data_sets(tmp_path):
 
 
 def definitions(pipeline):
-    return {name: contract.definition(stage) for name, stage in pipeline["stages"].items()}
+    return {name: contract.get_stage_definition(stage) for name, stage in pipeline["stages"].items()}
 
 
 def test_the_code_of_a_stage_is_one_file_which_the_stage_code_writes(stages):
     for name, stage in stages.items():
-        assert [path for path in paths(stage.deps) if path.startswith("data/code/")] == [place(name).as_posix()], name
+        assert [path for path in paths(stage.deps) if path.startswith("data/code/")] == [
+            get_stage_code_path(name).as_posix()
+        ], name
         assert not [path for path in paths(stage.deps) if path.startswith("tasks/")], name
-    assert StageCode(working_files(ROOT), {}).modules() == contract.stage_modules(PIPELINE)
+    assert StageCode(read_working_files(ROOT), {}).modules() == contract.list_stage_modules(PIPELINE)
     code = PIPELINE["stages"][contract.CODE]
     assert (code["cmd"], code["deps"], code["outs"]) == ("python -m tasks.code", ["tasks"], ["data/code"])
-    assert code["params"] == [*choices(PARAMS)], "`make contract`"
+    assert code["params"] == [*collect_choices(PARAMS)], "`make contract`"
     assert {"grpo.reward", "mixture.datasets"} <= {*code["params"]}
 
 
 def test_a_new_stage_gets_its_code_as_a_dep():
     lacking = deepcopy(PIPELINE)
     definitions(lacking)["dpo"]["deps"].remove("data/code/dpo.json")
-    assert sorted(definitions(contract.with_code_deps(lacking))["dpo"]["deps"]) == sorted(
+    assert sorted(definitions(contract.set_code_deps(lacking))["dpo"]["deps"]) == sorted(
         definitions(PIPELINE)["dpo"]["deps"]
     )
 
@@ -302,7 +306,7 @@ def test_rewriting_changes_nothing(tmp_path, monkeypatch):
         monkeypatch.setattr(contract, name, tmp_path / getattr(contract, name).name)
     for name in ("PARAMETER_PAGES", "METRIC_PAGES"):
         monkeypatch.setattr(contract, name, tmp_path / getattr(contract, name))
-    contract.rewrite()
+    contract.rewrite_contract_files()
     for name in ("dvc.yaml", "params.schema.json"):
         assert (tmp_path / name).read_text() == (ROOT / name).read_text(), "`make contract`"
     for folder in ("docs/parameters", "docs/metrics"):

@@ -33,11 +33,11 @@ COMMANDS = [(page, settings) for page in PAGES for settings in shown(page)]
 @pytest.mark.parametrize(("page", "settings"), COMMANDS, ids=lambda one: one.stem if isinstance(one, Path) else one[0])
 def test_a_shown_setting_can_be_typed(page, settings):
     for one in settings:
-        section, name, *_ = editing.setting(one).key
+        section, name, *_ = editing.parse_setting(one).key
         assert (name if section == "branches" else section) in SECTIONS
 
 
 def test_the_command_for_an_environment_of_one_s_own_is_taken(tmp_path):
     repository.write_params(tmp_path)
     [settings] = shown(ROOT / "docs/agents.md")
-    assert editing.edit(tmp_path, SECTIONS, [editing.setting(one) for one in settings])
+    assert editing.edit_params(tmp_path, SECTIONS, [editing.parse_setting(one) for one in settings])

@@ -99,6 +99,6 @@ def test_no_command_has_a_value_of_params_yaml_in_it() -> None:
 def test_a_name_cannot_lead_elsewhere(tmp_path: Path, key: str, name: str) -> None:
     repository.write_params(tmp_path)
     with pytest.raises(ParameterError, match=rf"--set {key}: expected text of ") as caught:
-        editing.edit(tmp_path, SECTIONS, [editing.setting(f"{key}={json.dumps({name: NAMED[key]})}")])
+        editing.edit_params(tmp_path, SECTIONS, [editing.parse_setting(f"{key}={json.dumps({name: NAMED[key]})}")])
     assert "\n" not in str(caught.value)
     assert (tmp_path / "params.yaml").read_text() == repository.params_text()

@@ -9,7 +9,7 @@ from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
 
-from benchmarks.fault_runs import in_child
+from benchmarks.fault_runs import run_in_child_process
 
 OWN_VARIABLES = ("OMP", "MKL", "MLFLOW", "POSTTRAIN", "CUBLAS")
 
@@ -39,4 +39,4 @@ def import_all(folder: Path) -> list[str]:
 
 
 def test_importing_makes_and_sets_nothing(tmp_path):
-    assert in_child(lambda: import_all(tmp_path)) == (0, [])
+    assert run_in_child_process(lambda: import_all(tmp_path)) == (0, [])

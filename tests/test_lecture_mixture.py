@@ -53,12 +53,12 @@ def generated(tmp_path_factory):
 def drawn(rows, generated, tmp_path, prompts=100):
     """The preset's mixture of these rows, with fewer prompts."""
     repository.write_params(tmp_path)
-    editing.edit(tmp_path, SECTIONS, editing.preset(ROOT, SECTIONS, "lecture-mixture"))
+    editing.edit_params(tmp_path, SECTIONS, editing.load_preset_edits(ROOT, SECTIONS, "lecture-mixture"))
     config = MixtureConfig.from_yaml(YAML(typ="safe").load(tmp_path / "params.yaml")["mixture"])
     for name, given in rows.items():
         (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, given)))
     metrics = mixture.run(config.model_copy(update={"prompts": prompts}), generated, tmp_path, tmp_path / "out")
-    return config, metrics, tables.read(Prompts, tmp_path / "out/prompts.parquet")
+    return config, metrics, tables.read_table(Prompts, tmp_path / "out/prompts.parquet")
 
 
 def test_its_weights_are_the_lectures(generated, tmp_path):
@@ -91,7 +91,9 @@ def test_each_reward_reads_the_columns_of_its_prompts(generated, tmp_path):
             columns = json.loads(row["columns"]) if row["columns"] else {}
             one = AnsweredProblem(row["question"], row["solution"], row["answer"], told, True, columns)
             found = (
-                weighted_rewards.rewards([one], {row["reward"]: 1.0}, verifier, helpers={"code": code}).total[0].item()
+                weighted_rewards.compute_weighted_rewards([one], {row["reward"]: 1.0}, verifier, helpers={"code": code})
+                .total[0]
+                .item()
             )
             assert found == (1.0 if told in good.values() else 0.0), name
 

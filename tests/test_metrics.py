@@ -15,10 +15,10 @@ from matplotlib.figure import Figure
 from tasks import check, contract, metrics
 from tasks.common import pages, plots, tables
 from tasks.language import solutions
-from tasks.language.configs.parts.names import reward_names
+from tasks.language.configs.parts.names import list_reward_names
 from tasks.language.reporting import comparing
 from tasks.language.rewards import ranking_accuracy, rubric, verifier
-from tasks.language.tables.solutions import steps_of
+from tasks.language.tables.solutions import split_steps
 from tasks.language.training import judge
 from tasks.offline import behaviour
 from tasks.offline.datasets.dataset_files import ScoreReference
@@ -36,7 +36,7 @@ PIPELINE = {"stages": seams.PIPELINE}
 KINDS = ("CURVES", "METRICS", "HEADLINE")
 FUNCTION = "rewards/mine.py:length"
 REWARD = {
-    "reward": dict.fromkeys((*reward_names(), FUNCTION), 1.0),
+    "reward": dict.fromkeys((*list_reward_names(), FUNCTION), 1.0),
     "reward_files": "rewards/mine.py",
 }
 EVALUATED = ("sft", "dpo")  # of the policies of dvc.yaml
@@ -144,14 +144,14 @@ def without_pages(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Figure, "savefig", lambda _, file, **__: file.write("<svg></svg>"))
     patch.setattr(rendering.Camera, "__call__", lambda *_: None)
     patch.setattr(rendering.Camera, "gif", lambda _: b"")
-    patch.setattr(pages, "write", lambda *given: given[-1].mkdir(parents=True, exist_ok=True))
-    patch.setattr(tables, "_validate", lambda _schema, frame, _path: frame)
+    patch.setattr(pages, "write_report_pages", lambda *given: given[-1].mkdir(parents=True, exist_ok=True))
+    patch.setattr(tables, "_validate_table", lambda _schema, frame, _path: frame)
 
 
 @pytest.fixture(scope="module")
 def stages():
     """What dvc.yaml says of each stage."""
-    return contract.documented(PIPELINE)
+    return contract.collect_documented_stages(PIPELINE)
 
 
 @pytest.fixture(scope="module")
@@ -169,16 +169,18 @@ def home(one_thread, tmp_path_factory):
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path_factory.mktemp("metrics"))
-        patch.setattr(ranking_accuracy, "equations", lambda response: len(response) % 2)
-        patch.setattr(rubric, "score", points_by_length)
-        patch.setattr(judge, "check_objective", lambda *_: None)
+        patch.setattr(ranking_accuracy, "parse_equations", lambda response: len(response) % 2)
+        patch.setattr(rubric, "score_response", points_by_length)
+        patch.setattr(judge, "check_reward_model_objective", lambda *_: None)
         patch.setattr(verifier, "VerifierWorker", Wrong)
         patch.setattr(
-            behaviour, "reference_of", lambda *_: ScoreReference(0.0, 1.0)
+            behaviour, "compute_score_reference", lambda *_: ScoreReference(0.0, 1.0)
         )  # so short a training may make it worse
         without_pages(patch)
         patch.setattr(comparing, "FEWEST", 2)  # so few problems have no intervals otherwise
-        patch.setattr(solutions, "step_labels", lambda *given: [1 - 2 * (len(one) % 2) for one in steps_of(given[-1])])
+        patch.setattr(
+            solutions, "compute_step_labels", lambda *given: [1 - 2 * (len(one) % 2) for one in split_steps(given[-1])]
+        )
         Path("rewards").mkdir()
         Path("rewards/mine.py").write_text("def length(responses, **columns): return [len(one) for one in responses]")
         for name, lines in extensions.entries("RAW").items():
@@ -286,7 +288,7 @@ def faults(found, explained):
     """Names in `found` without exactly one match in `explained`, and names in `explained` without a match in
     `found`.
     """
-    patterns = {name: metrics.pattern(name) for name in explained}
+    patterns = {name: metrics.compile_metric_pattern(name) for name in explained}
     unclear = [one for one in sorted(found) if sum(bool(pattern.fullmatch(one)) for pattern in patterns.values()) != 1]
     unlogged = [name for name, pattern in patterns.items() if not any(map(pattern.fullmatch, found))]
     return {"logged, not explained once": unclear, "explained, not logged": unlogged} if unclear or unlogged else None
@@ -296,7 +298,9 @@ def faults(found, explained):
 def test_what_a_stage_logs_is_what_it_explains(home, modules, stage):
     module = modules[stage]
     for kind, found in logged(home, stage).items():
-        assert faults(found, metrics.named(getattr(module, kind, {}))) is None, f"{kind} of {module.__name__}"
+        assert faults(found, metrics.expand_reward_names(getattr(module, kind, {}))) is None, (
+            f"{kind} of {module.__name__}"
+        )
 
 
 @pytest.mark.parametrize(
@@ -316,7 +320,7 @@ def test_every_table_that_a_stage_writes_has_a_schema(home):
     """By its place: otherwise `tasks.check` would refuse it, and a run would end there."""
     files = [file.relative_to(home) for file in (home / "data").rglob("*.parquet")]
     assert len(files) > 30
-    assert not [file for file in files if file.parts[1] != "raw" and check.schema_of(file) is None]
+    assert not [file for file in files if file.parts[1] != "raw" and check.find_table_schema(file) is None]
 
 
 def test_what_is_logged_and_explained_is_no_fault():
@@ -327,7 +331,7 @@ def test_what_is_logged_and_explained_is_no_fault():
 def test_every_metric_has_a_sentence_of_its_own(modules):
     for stage, module in modules.items():
         for kind in KINDS:
-            texts = [*metrics.named(getattr(module, kind, {})).values()]
+            texts = [*metrics.expand_reward_names(getattr(module, kind, {})).values()]
             assert not [text for text in texts if len(text) < 12 or not text[0].isupper() or text[-1] != "."], stage
             assert len(texts) == len(set(texts)), f"{stage}: two metrics are explained by one sentence"
 
@@ -335,14 +339,16 @@ def test_every_metric_has_a_sentence_of_its_own(modules):
 @pytest.mark.tree
 def test_the_pages_are_what_the_stages_say(stages):
     pages = {file.name: file.read_text() for file in (ROOT / "docs/metrics").glob("*.md")}
-    assert pages == metrics.pages(stages), "`make contract`"
+    assert pages == metrics.render_metric_pages(stages), "`make contract`"
 
 
 @pytest.mark.tree
 def test_each_capital_word_is_explained_and_used(modules):
-    explained = [metrics.named(getattr(module, kind, {})) for module in modules.values() for kind in KINDS]
+    explained = [
+        metrics.expand_reward_names(getattr(module, kind, {})) for module in modules.values() for kind in KINDS
+    ]
     names = [name for of_stage in explained for name in of_stage]
-    assert {word for name in names for word in re.findall("[A-Z]+", name)} == set(metrics.all_placeholders())
+    assert {word for name in names for word in re.findall("[A-Z]+", name)} == set(metrics.load_all_placeholders())
 
 
 @pytest.fixture
@@ -352,7 +358,7 @@ def page(monkeypatch):
     def written(**explained):
         monkeypatch.setitem(sys.modules, "tasks.extensions.toy.bc", SimpleNamespace(**explained))
         stage = DocumentedStage("Cloning", "tasks.extensions.toy.bc", None)
-        return metrics.pages({"bc": stage})["bc.md"].splitlines()
+        return metrics.render_metric_pages({"bc": stage})["bc.md"].splitlines()
 
     return written
 

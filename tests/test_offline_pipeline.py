@@ -56,7 +56,7 @@ def test_what_the_report_asks_for_runs_and_nothing_else(clone: Clone, first: dic
     assert states(first) == {"ran": STAGES}
     assert all(facts["mlflow_run_id"] for facts in first.values())
     outs = [out["path"] for stage in clone.lock.values() for out in stage["outs"]]
-    assert [problem for out in outs for problem in check.problems(clone.root / out)] == []
+    assert [problem for out in outs for problem in check.find_file_problems(clone.root / out)] == []
     assert clone.call("git", "status", "--porcelain").splitlines() == ["?? dvc.lock"], "nothing lies where git sees it"
     page = (clone.root / "offline_report.html").read_text()
     assert all(facts["mlflow_run_id"] in page for facts in first.values())

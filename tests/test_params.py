@@ -9,7 +9,7 @@ from ruamel.yaml import YAML
 
 from flows.params import checking, editing
 from flows.params.files import ParameterError
-from tasks.language.configs.parts.names import SUCH_AS, reward_names
+from tasks.language.configs.parts.names import SUCH_AS, list_reward_names
 from tests import repository
 from tests.conftest import SECTIONS
 from tests.flows.params.conftest import parsed_once  # noqa: F401  # a fixture
@@ -21,7 +21,7 @@ SET = (
     "{name: a, source: problems, location: '', hub_config: null, hub_revision: null, hub_split: null, "
     "weight: 1.0, reward: policy}"
 )
-REWARDS = " or ".join([*reward_names(), SUCH_AS])
+REWARDS = " or ".join([*list_reward_names(), SUCH_AS])
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ REWARDS = " or ".join([*reward_names(), SUCH_AS])
 def test_a_wrong_value_is_one_line_and_the_file_stays(tmp_path, settings, line):
     repository.write_params(tmp_path)
     with pytest.raises(ParameterError) as told:
-        editing.edit(tmp_path, SECTIONS, [editing.setting(text) for text in settings])
+        editing.edit_params(tmp_path, SECTIONS, [editing.parse_setting(text) for text in settings])
     assert str(told.value) == f"--set {line}"
     assert (tmp_path / "params.yaml").read_bytes() == repository.params_text().encode()
 
@@ -136,8 +136,8 @@ def test_a_wrong_value_is_one_line_and_the_file_stays(tmp_path, settings, line):
 )
 def test_a_right_value_is_taken(tmp_path, setting):
     repository.write_params(tmp_path)
-    editing.edit(tmp_path, SECTIONS, [editing.setting(setting)])
-    editing.check(tmp_path, SECTIONS)
+    editing.edit_params(tmp_path, SECTIONS, [editing.parse_setting(setting)])
+    editing.check_params(tmp_path, SECTIONS)
 
 
 @pytest.fixture(scope="module")
@@ -150,13 +150,13 @@ def idle(known, settings):
     """Each parameter that has no effect with these settings, and the values that cause it."""
     data = deepcopy(known)
     for text in settings:
-        change = editing.setting(text)
+        change = editing.parse_setting(text)
         *above, last = change.key
         section = data
         for part in above:
             section = section[part]
         section[last] = change.value
-    return {".".join(key): why for keys, why in checking.idle(data, SECTIONS) for key in keys}
+    return {".".join(key): why for keys, why in checking.find_idle_params(data, SECTIONS) for key in keys}
 
 
 OTHERS = "mixture.datasets=[" + SET.replace("problems", "file") + ", " + SET.replace("problems", "hub") + "]"
@@ -277,7 +277,7 @@ def test_an_edit_says_what_does_nothing_by_it(tmp_path):
     repository.write_params(tmp_path)
 
     def said(*settings):
-        return editing.edit(tmp_path, SECTIONS, [editing.setting(text) for text in settings])
+        return editing.edit_params(tmp_path, SECTIONS, [editing.parse_setting(text) for text in settings])
 
     nothing = "grpo.clip_low, grpo.clip_high do nothing with grpo.updates 1"
     assert said("grpo.updates=1") == ["grpo.updates: 2 -> 1", nothing]
@@ -290,11 +290,13 @@ def test_an_edit_says_what_does_nothing_by_it(tmp_path):
     assert said("dqn.exploration.warmup=5")[1] == "dqn.exploration does nothing with dqn.variants.*.online false"
     said("grpo.updates=1")
     own = "sft.truncation does nothing with sft.max_length null"
-    assert editing.without_effect(tmp_path, SECTIONS, {"grpo", "sft"}) == [nothing, own]
+    assert editing.list_ineffective_params(tmp_path, SECTIONS, {"grpo", "sft"}) == [nothing, own]
     committed = repository.params_text()
-    assert editing.without_effect(tmp_path, SECTIONS, {"grpo", "sft"}, committed) == [nothing], "the default says none"
+    assert editing.list_ineffective_params(tmp_path, SECTIONS, {"grpo", "sft"}, committed) == [nothing], (
+        "the default says none"
+    )
     said("sft.truncation=left")
-    assert editing.without_effect(tmp_path, SECTIONS, {"grpo", "sft"}, committed) == [nothing, own]
+    assert editing.list_ineffective_params(tmp_path, SECTIONS, {"grpo", "sft"}, committed) == [nothing, own]
 
 
 @pytest.mark.parametrize(
@@ -313,7 +315,7 @@ def test_an_edit_says_what_does_nothing_by_it(tmp_path):
 def test_what_a_stage_is_run_for_stands_in_the_section_branches(tmp_path, setting, expected):
     before = repository.write_params(tmp_path).read_text()
     with pytest.raises(ParameterError) as caught:
-        editing.edit(tmp_path, SECTIONS, [editing.setting(setting)])
+        editing.edit_params(tmp_path, SECTIONS, [editing.parse_setting(setting)])
     assert str(caught.value).startswith(expected)
     assert (tmp_path / "params.yaml").read_text() == before
 
@@ -321,11 +323,11 @@ def test_what_a_stage_is_run_for_stands_in_the_section_branches(tmp_path, settin
 def test_a_value_that_a_section_takes_in_is_set_for_that_section_alone(tmp_path):
     file = repository.write_params(tmp_path)
     before = YAML(typ="safe").load(file)
-    said = editing.edit(tmp_path, SECTIONS, [editing.setting("iql.steps=7")])
+    said = editing.edit_params(tmp_path, SECTIONS, [editing.parse_setting("iql.steps=7")])
     assert said == ["iql.steps: 10000 -> 7"]
     after = YAML(typ="safe").load(file)
     assert after == {**before, "iql": {**before["iql"], "steps": 7}}
-    [told] = editing.edit(tmp_path, SECTIONS, [editing.setting("dpo.training.optimizer=muon")])
+    [told] = editing.edit_params(tmp_path, SECTIONS, [editing.parse_setting("dpo.training.optimizer=muon")])
     assert told == "dpo.training.optimizer: 'adamw' -> 'muon'"
     changed = YAML(typ="safe").load(file)
     assert {name for name in changed if changed[name] != after[name]} == {"dpo"}
@@ -333,6 +335,6 @@ def test_a_value_that_a_section_takes_in_is_set_for_that_section_alone(tmp_path)
 
 @pytest.mark.parametrize("name", ["simpo", "ipo", "tiny", "qwen-gsm8k"])
 def test_no_preset_sets_what_does_nothing_by_it(known, name):
-    edits = editing.preset(ROOT, SECTIONS, name)
+    edits = editing.load_preset_edits(ROOT, SECTIONS, name)
     found = idle(known, [f"{'.'.join(edit.key)}={json.dumps(edit.value)}" for edit in edits])
     assert found.keys() & {".".join(edit.key) for edit in edits} == set()

@@ -37,8 +37,10 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Clone:
 
 def judge(clone: Clone, first: int, count: int) -> None:
     """Two people by turns judge one pair of answers to each of these prompts, and like the longer one."""
-    table = tables.read(Responses, clone.root / "data/responses/responses.parquet").sort_values(["prompt_id", "sample"])
-    pairs = [tables.records(group)[:2] for _, group in table.groupby("prompt_id")]
+    table = tables.read_table(Responses, clone.root / "data/responses/responses.parquet").sort_values(
+        ["prompt_id", "sample"]
+    )
+    pairs = [tables.list_records(group)[:2] for _, group in table.groupby("prompt_id")]
     different = [pair for pair in pairs if pair[0]["response"] != pair[1]["response"]]
     for number, pair in enumerate(different[first : first + count], first):
         longer = "a" if len(pair[0]["response"]) >= len(pair[1]["response"]) else "b"
@@ -49,7 +51,7 @@ def judge(clone: Clone, first: int, count: int) -> None:
 def statuses(clone: Clone) -> dict[str, set[str]]:
     """The statuses of each stage's runs in MLflow."""
     found: dict[str, set[str]] = {}
-    with closing(mlflow_database.connect(clone.root)) as records:
+    with closing(mlflow_database.connect_database(clone.root)) as records:
         for name, status in records.execute("SELECT name, status FROM runs"):
             found.setdefault(name, set()).add(status)
     return found

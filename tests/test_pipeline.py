@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from flows.lineage.auditing import audit
+from flows.lineage.auditing import audit_lineage
 from tasks import check
 from tests import repository
 from tests.clone import ROOT, Clone, states
@@ -76,7 +76,7 @@ def test_every_stage_runs(clone: Clone, first: dict[str, Any]) -> None:
     assert all(facts["mlflow_run_id"] for facts in first.values())
     outs = [out["path"] for stage in clone.lock.values() for out in stage["outs"]]
     assert len(outs) > 2 * len(STAGES)
-    assert [problem for out in outs for problem in check.problems(clone.root / out)] == []
+    assert [problem for out in outs for problem in check.find_file_problems(clone.root / out)] == []
     assert clone.call("git", "status", "--porcelain").splitlines() == ["?? dvc.lock"], "nothing lies where git sees it"
 
 
@@ -116,7 +116,7 @@ def test_its_audit_is_clean_and_names_what_was_falsified(clone: Clone, first: di
     model.write_bytes(content)
     page = tmp_path / "copy/report.html"
     page.write_text(page.read_text().replace("<td>0.", "<td>0.9", 1))
-    faults = [finding.line for finding in audit(tmp_path / "copy").faults]
+    faults = [finding.line for finding in audit_lineage(tmp_path / "copy").faults]
     assert len(faults) == 2, faults
     assert faults[0].startswith("data/dpo/model.safetensors: its bytes are ")
     assert faults[1].startswith("report.html: ")
@@ -257,6 +257,6 @@ def test_real_problems_and_a_real_model(tmp_path: Path) -> None:
     clone = Clone.of_this(tmp_path / "posttrain", real)
     assert states(clone.posttrain("run", "language")) == {"ran": STAGES}
     outs = [out["path"] for stage in clone.lock.values() for out in stage["outs"]]
-    assert [problem for out in outs for problem in check.problems(clone.root / out)] == []
+    assert [problem for out in outs for problem in check.find_file_problems(clone.root / out)] == []
     assert json.loads((clone.root / "data/dpo/config.json").read_text())["vocab_size"] == 512
     assert states(clone.posttrain("run", "language")) == {"up-to-date": STAGES}

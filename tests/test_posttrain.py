@@ -92,7 +92,7 @@ def root(make_toy, policy, monkeypatch):  # noqa: F811
     toy = make_toy("toy")
     prepared = toy.root / "prepared/data"
     answer = {"prompt_id": "p", "prompt": "?", "response": "x", "ended": True, "tokens": [5], "logps": [-1.0]}
-    tables.write(Responses, pd.DataFrame([{**answer, "sample": 0}]), prepared / "responses/responses.parquet")
+    tables.write_table(Responses, pd.DataFrame([{**answer, "sample": 0}]), prepared / "responses/responses.parquet")
     (prepared / "metrics").mkdir()
     (prepared / "curves").mkdir()
     (prepared / "curves/sft.csv").write_text("step,loss\n1,2.5\n")
@@ -100,7 +100,7 @@ def root(make_toy, policy, monkeypatch):  # noqa: F811
     for name, right in RIGHT.items():
         shutil.copytree(policy, prepared / name)
         rows = [{"problem_id": f"{n}", "metric": "strict_greedy", "value": value} for n, value in enumerate(right)]
-        tables.write(Measures, pd.DataFrame(rows), prepared / f"evaluate/{name}/measures.parquet")
+        tables.write_table(Measures, pd.DataFrame(rows), prepared / f"evaluate/{name}/measures.parquet")
         (prepared / f"metrics/evaluate@{name}.json").write_text(
             json.dumps({"strict_greedy": {"mean": sum(right) / 4, "low": 0.0, "high": 1.0}})
         )
@@ -124,7 +124,7 @@ def root(make_toy, policy, monkeypatch):  # noqa: F811
     }
     toy.set(sft={"epochs": 1}, responses={"n": 1}, grpo={"steps": 2}, evaluate={"seed": 0, "bootstrap": 200})
     quietly(monkeypatch)
-    monkeypatch.setattr(checking, "sections", lambda root: TYPES)
+    monkeypatch.setattr(checking, "load_config_classes", lambda root: TYPES)
     monkeypatch.setattr(rules, "RULES", [])
     monkeypatch.chdir(toy.root)
     return toy.root
@@ -132,7 +132,7 @@ def root(make_toy, policy, monkeypatch):  # noqa: F811
 
 def test_the_page_shows_each_function_and_runs_as_it_stands(root, empty_mlflow, monkeypatch, capsys):
     """One block after the other, as in a notebook, in a pipeline where only what grpo needs has run before."""
-    monkeypatch.setattr("flows.engine.run_session.started", either)
+    monkeypatch.setattr("flows.engine.run_session.open_recorded_execution", either)
     (root / "mlruns").mkdir()
     shutil.copy(empty_mlflow, root / "mlruns/mlflow.db")
     posttrain.run("grpo", "responses", quiet=True)
@@ -187,7 +187,7 @@ def test_runs_return_every_stage_and_are_compared_by_problem_and_a_failure_is_ra
 
 @pytest.mark.slow
 def test_a_sweep_of_which_a_point_fails_raises_that_and_keeps_the_others(root, empty_mlflow, monkeypatch):
-    monkeypatch.setattr("flows.engine.run_session.started", either)
+    monkeypatch.setattr("flows.engine.run_session.open_recorded_execution", either)
     (root / "mlruns").mkdir()
     shutil.copy(empty_mlflow, root / "mlruns/mlflow.db")
     with pytest.raises(posttrain.StageFailed, match=r"^sweep: some points did not get to their end"):

@@ -43,7 +43,7 @@ SHAPE = {  # of Qwen2.5-0.5B's config.json
 def preset(tmp_path_factory):
     """params.yaml with the preset laid over it."""
     file = repository.write_params(tmp_path_factory.mktemp("qwen"))
-    editing.edit(file.parent, SECTIONS, editing.preset(ROOT, SECTIONS, "qwen-gsm8k"))
+    editing.edit_params(file.parent, SECTIONS, editing.load_preset_edits(ROOT, SECTIONS, "qwen-gsm8k"))
     return repository.sections(YAML(typ="safe").load(file))
 
 
@@ -51,11 +51,11 @@ def test_the_memory_that_it_names_is_that_of_the_model(preset):
     with torch.device("meta"):
         weights = Qwen2ForCausalLM(Qwen2Config(**SHAPE)).num_parameters()
     assert weights == pytest.approx(0.494e9, rel=0.01)
-    shape = shapes.of_config({**SHAPE, "model_type": "qwen2"}, "Qwen2.5-0.5B")
+    shape = shapes.build_shape_from_config({**SHAPE, "model_type": "qwen2"}, "Qwen2.5-0.5B")
     assert shape.weights == weights
     configs = {name: kind.model_validate(preset[name]) for name, kind in SECTIONS.items()}
     examples = {"sft": (5000, 300), "dpo": (2000, 300), "ppo": (2000, 300), "grpo": (2000, 300)}
-    told = list(estimates.lines(configs, [*examples], shape, examples))
+    told = list(estimates.iterate_cost_estimate_lines(configs, [*examples], shape, examples))
     memory = {line.partition(":")[0]: float(line.rpartition("about ")[2].split()[0]) for line in told}
     assert memory.keys() == examples.keys()
     assert all(8.5 < memory[name] < 24 for name in memory), memory
@@ -70,9 +70,9 @@ def test_its_path_with_random_weights(preset, tmp_path):
     small = {**SHAPE, "num_hidden_layers": 2, "vocab_size": len(words), "max_position_embeddings": 1024}
     models.save_model(Qwen2ForCausalLM(Qwen2Config(**small)), words, tmp_path / "model")
     rows = [{"problem_id": f"a{n}", "question": f"{n} + 1?"} for n in range(8)]
-    table = pd.DataFrame(forms.demonstrated(row, f"It is\n#### {n + 1}") for n, row in enumerate(rows))
+    table = pd.DataFrame(forms.build_demonstration_row(row, f"It is\n#### {n + 1}") for n, row in enumerate(rows))
     for part in ("train", "validation"):
-        tables.write(Demonstrations, table, tmp_path / f"demonstrations/{part}.parquet")
+        tables.write_table(Demonstrations, table, tmp_path / f"demonstrations/{part}.parquet")
     own = SftConfig.model_validate(preset["sft"] | {"batch_size": 8, "epochs": 12, "learning_rate": 0.001})
     assert own.training.gradient_checkpointing
     assert own.training.accumulate == 4
@@ -93,7 +93,7 @@ def test_its_path_with_random_weights(preset, tmp_path):
         for n, row in enumerate(rows, 1)
     ]
     for part in ("prompts", "validation"):
-        tables.write(Prompts, pd.DataFrame(asked).assign(reward="policy"), tmp_path / f"mixture/{part}.parquet")
+        tables.write_table(Prompts, pd.DataFrame(asked).assign(reward="policy"), tmp_path / f"mixture/{part}.parquet")
     size = {"steps": 2, "prompts_per_step": 4, "samples": 4, "max_new_tokens": 16, "micro_batch": 4}
     policy = GrpoConfig.model_validate(preset["grpo"] | size | {"evaluate_every": 0, "show_every": 0})
     nothing = tmp_path / "nothing"

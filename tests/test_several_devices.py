@@ -29,9 +29,9 @@ def no_orphan(clone: Clone):
 
 def ask(clone: Clone, stage: str, **resources: int) -> None:
     """What the stage takes, in dvc.yaml."""
-    pipeline = contract.yaml().load(clone.root / "dvc.yaml")
+    pipeline = contract.make_yaml_reader().load(clone.root / "dvc.yaml")
     pipeline["stages"][stage]["meta"]["resources"] = {"cpu": 1, "gpu": 1, **resources}
-    contract.yaml().dump(pipeline, clone.root / "dvc.yaml")
+    contract.make_yaml_reader().dump(pipeline, clone.root / "dvc.yaml")
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +73,10 @@ def test_the_flow_and_dvc_run_it_as_two_with_the_same_results(clone: Clone) -> N
 
 
 def command_of_sft(clone: Clone) -> list[str]:
-    return [sys.executable, *shlex.split(contract.yaml().load(clone.root / "dvc.yaml")["stages"]["sft"]["cmd"])[1:]]
+    return [
+        sys.executable,
+        *shlex.split(contract.make_yaml_reader().load(clone.root / "dvc.yaml")["stages"]["sft"]["cmd"])[1:],
+    ]
 
 
 @pytest.fixture(scope="module")

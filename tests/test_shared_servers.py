@@ -15,11 +15,11 @@ from urllib.parse import quote
 import pytest
 
 from flows.engine import mlflow_client, mlflow_run_lookup
-from flows.engine.dvc_lock import joined
+from flows.engine.dvc_lock import join_out_hashes
 from flows.engine.dvc_repository import PlanError
-from flows.engine.dvc_stage import run_cache_key
-from flows.lineage.auditing import audit
-from flows.lineage.chain import chain
+from flows.engine.dvc_stage import compute_run_cache_key
+from flows.lineage.auditing import audit_lineage
+from flows.lineage.chain import trace_lineage
 from tasks.common import mlflow_address
 from tests import postgres
 from tests.clone import ROOT, Clone
@@ -80,10 +80,10 @@ def test_each_clone_s_lineage_leads_to_its_own_runs_and_is_audited_clean(of_serv
     ids, seeds = set[str](), set[str]()
     for clone, result in zip(of_server.clones, of_server.results, strict=True):
         own = {facts["mlflow_run_id"] for facts in result.values()}
-        links = flat(chain(clone.root, LAST))
+        links = flat(trace_lineage(clone.root, LAST))
         made = {facts["mlflow_run_id"] for stage, facts in result.items() if stage != "code"}
         assert {link.run_id for link in links.values() if link.stage} == made
-        found = audit(clone.root, everything=True, full=True)
+        found = audit_lineage(clone.root, everything=True, full=True)
         assert [fault.line for fault in found.faults] == []
         assert found.counts["runs"] == len(STAGES) + 1
         seeds |= {link.params["pretrained.seed"] for link in links.values() if link.stage == LAST}
@@ -117,10 +117,10 @@ def test_plain_dvc_repro_records_there_and_is_adopted(of_server: Shared) -> None
     clone.dvc("repro", "--single-item", "demonstrations")
     result = clone.posttrain("run", "demonstrations")
     run_id = result["demonstrations"]["mlflow_run_id"]
-    tags = mlflow_run_lookup.get(clone.root, run_id).tags
+    tags = mlflow_run_lookup.get_finished_run(clone.root, run_id).tags
     assert tags["posttrain.adopted"] == "true"
-    assert tags["posttrain.clone"] == mlflow_address.clone(clone.root)
-    assert audit(clone.root, "demonstrations").faults == []
+    assert tags["posttrain.clone"] == mlflow_address.load_or_create_clone_id(clone.root)
+    assert audit_lineage(clone.root, "demonstrations").faults == []
 
 
 @pytest.mark.parametrize(
@@ -192,19 +192,19 @@ def test_a_database_is_used_directly_and_its_password_is_nowhere(
         assert PASSWORD not in said
     assert shared.cluster.sql("direct", "SELECT count(*) FROM runs WHERE status = 'FINISHED'") == ["2"]
     monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
-    key, outs = run_cache_key(entry("a")), joined(entry("a"))
-    makers = {mlflow_run_lookup.maker(tmp_path / name, key, outs) for name in ("first", "second")}
+    key, outs = compute_run_cache_key(entry("a")), join_out_hashes(entry("a"))
+    makers = {mlflow_run_lookup.find_maker_run(tmp_path / name, key, outs) for name in ("first", "second")}
     assert len(makers) == 2, "each its own"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", shared.cluster.address("nowhere"))
     with pytest.raises(
         PlanError, match=r'^postgresql://127\.0\.0\.1:\d+/nowhere: .*database "nowhere" does not exist'
     ) as caught:
-        mlflow_client.open_store(tmp_path)
+        mlflow_client.open_mlflow_store(tmp_path)
     assert quote(PASSWORD, safe="") not in str(caught.value)
     shared.cluster.sql("direct", "UPDATE alembic_version SET version_num = '0123456789ab'")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", address + "?application_name=x")  # MLflow looks once in each process
     with pytest.raises(PlanError, match="are not known to MLflow") as caught:
-        mlflow_client.open_store(tmp_path)
+        mlflow_client.open_mlflow_store(tmp_path)
     assert quote(PASSWORD, safe="") not in str(caught.value)
 
 

@@ -18,17 +18,17 @@ import torch
 
 from tasks.algorithms.language import dpo, reward_model, rollouts
 from tasks.common import models, tables
-from tasks.common.estimates import Estimate, bootstrap
+from tasks.common.estimates import Estimate, bootstrap_mean
 from tasks.language import grpo, ppo, reinforce, rejection_sft
 from tasks.language.data import chat, word_problems
 from tasks.language.data.comparisons import ComparisonSet
 from tasks.language.reporting import measures
 from tasks.language.rewards import reward_model_files
-from tasks.language.rewards.numerals import same_number
+from tasks.language.rewards.numerals import is_same_number
 from tasks.language.tables.preferences import Comparisons
 from tasks.language.tables.problems import Problems, Prompts
 from tasks.language.training.environment import SamplingEnvironment
-from tasks.language.training.judge import judging
+from tasks.language.training.judge import open_judge
 from tests import seams
 from tests.conftest import PARAMS
 
@@ -98,38 +98,38 @@ class Recipe:
 
     def greedy(self, policy):
         """Whether the greedy answer to each problem is right and on its own line."""
-        table = tables.read(Problems, Path("data/problems/validation.parquet"))
+        table = tables.read_table(Problems, Path("data/problems/validation.parquet"))
         right = []
         for batch in self.answered(models.load_model(Path("data") / policy)):
             for tokens, ended in zip(batch.responses(), batch.ended.tolist(), strict=True):
-                given = measures.ANSWERS["strict"](chat.decode(self.tokenizer, tokens, ended))
-                right.append(given is not None and same_number(given, table["answer"][len(right)]))
+                given = measures.ANSWERS["strict"](chat.decode_response(self.tokenizer, tokens, ended))
+                right.append(given is not None and is_same_number(given, table["answer"][len(right)]))
         return torch.tensor(right).double().numpy()
 
     def answered(self, model):
         """Batches of the greedy answers to the problems."""
-        table = tables.read(Problems, Path("data/problems/validation.parquet"))
+        table = tables.read_table(Problems, Path("data/problems/validation.parquet"))
         asked = [chat.encode_prompt(self.tokenizer, question) for question in table["question"]]
         ends = chat.end_tokens(model, self.tokenizer)
         options = {"samples": 1, "max_new_tokens": LONGEST, "end_tokens": ends, "batch_size": 100}
-        return rollouts.sample(model, asked, temperature=0.0, seed=0, **options)
+        return rollouts.sample_rollouts(model, asked, temperature=0.0, seed=0, **options)
 
     def rewards(self, policy, stage):
         """The mean reward of each problem's samples, by the reward that `stage` trains for."""
         config = CONFIGS[stage].model_validate_json(json.dumps(self.params[stage]))
-        table = tables.read(Prompts, Path("data/mixture/validation.parquet")).head(PROBLEMS)
-        with judging(config, {"policy"}, self.tokenizer, Path("data/reward_model"), Path("rewards/none")) as judge:
+        table = tables.read_table(Prompts, Path("data/mixture/validation.parquet")).head(PROBLEMS)
+        with open_judge(config, {"policy"}, self.tokenizer, Path("data/reward_model"), Path("rewards/none")) as judge:
             model = models.load_model(Path("data") / policy)
             found = SamplingEnvironment(model, self.tokenizer, table, judge, config).sample(range(PROBLEMS), SAMPLES, 0)
         return found.rewards.view(PROBLEMS, SAMPLES).mean(1).double().numpy()
 
     def gain(self, policy, stage) -> Estimate:
         """The policy's gain in reward over the SFT model that it started from."""
-        return bootstrap(self.rewards(policy, stage) - self.rewards("sft", stage), 0, 1000)
+        return bootstrap_mean(self.rewards(policy, stage) - self.rewards("sft", stage), 0, 1000)
 
     def held_out(self):
         """The comparisons of held-out prompts, as tokens and as a table in the same order."""
-        table = tables.read(Comparisons, Path("data/preferences/test.parquet"))
+        table = tables.read_table(Comparisons, Path("data/preferences/test.parquet"))
         table = table.sort_values("prompt_id", kind="stable")
         return ComparisonSet(table, self.tokenizer), table
 
@@ -138,7 +138,9 @@ class Recipe:
         points left out.
         """
         compared, table = self.held_out()
-        found = compared.margins(reward_model.scores(reward_model_files.load(model), compared.responses(128))).numpy()
+        found = compared.margins(
+            reward_model.score_batches(reward_model_files.load_reward_model(model), compared.responses(128))
+        ).numpy()
         points = (table["chosen_score"] - table["rejected_score"]).to_numpy()
         right = (found > 0) == (points > 0)
         return self.by_prompt(right[points != 0].astype(float), table[points != 0])
@@ -151,7 +153,7 @@ class Recipe:
 
     def by_prompt(self, of_pairs, table) -> Estimate:
         """The mean over prompts of their pairs' means, over the rows of `table`."""
-        return bootstrap(table.assign(value=of_pairs).groupby("prompt_id")["value"].mean(), 0, 1000)
+        return bootstrap_mean(table.assign(value=of_pairs).groupby("prompt_id")["value"].mean(), 0, 1000)
 
 
 @pytest.fixture(scope="module")
@@ -160,7 +162,7 @@ def recipe(one_thread, tmp_path_factory):
     params = {stage: {**section, **({"seed": SEED} if "seed" in section else {})} for stage, section in params.items()}
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path_factory.mktemp("recipe"))
-        patch.setattr(word_problems, "generate", easy)
+        patch.setattr(word_problems, "generate_word_problem", easy)
         yield Recipe(params)
 
 
@@ -171,7 +173,7 @@ def test_pretraining_leaves_a_fifth_of_what_a_guess_costs(recipe):
 
 @pytest.mark.slow
 def test_sft_solves_problems_that_the_pretrained_model_cannot(recipe):
-    change = bootstrap(recipe.greedy("sft") - recipe.greedy("pretrained"), 0, 1000)
+    change = bootstrap_mean(recipe.greedy("sft") - recipe.greedy("pretrained"), 0, 1000)
     assert change.low > 0.3, change
 
 
@@ -196,7 +198,7 @@ def test_the_reward_model_knows_the_rubric_s_order_of_answers_to_new_prompts(rec
 def test_dpo_prefers_what_was_chosen_on_new_prompts_and_answers_better(recipe):
     compared, table = recipe.held_out()
     policy, reference = (
-        dpo.reference_logps(models.load_model(Path("data") / name), compared.responses(128)).cpu()
+        dpo.compute_reference_logps(models.load_model(Path("data") / name), compared.responses(128)).cpu()
         for name in ("dpo", "sft")
     )
     found = compared.margins(policy - reference).double().numpy()

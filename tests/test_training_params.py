@@ -15,7 +15,7 @@ ROOT = Path(__file__).parent.parent
 
 def edited(folder, *settings):
     repository.write_params(folder)
-    return editing.edit(folder, SECTIONS, [editing.setting(text) for text in settings])
+    return editing.edit_params(folder, SECTIONS, [editing.parse_setting(text) for text in settings])
 
 
 @pytest.mark.parametrize(
@@ -56,8 +56,8 @@ def test_one_key_of_a_part_is_set_and_an_idle_one_named(tmp_path):
 def test_an_adapter_is_set_whole_and_then_by_key(tmp_path):
     whole = "sft.lora={rank: 8, alpha: 16, dropout: 0.1, targets: all-linear, merge: true}"
     assert edited(tmp_path, whole) == ["sft.lora: null -> {rank, alpha, dropout, targets, merge}"]
-    again = [editing.setting("sft.lora.rank=4")]
-    assert editing.edit(tmp_path, SECTIONS, again) == ["sft.lora.rank: 8 -> 4"]
-    assert editing.edit(tmp_path, SECTIONS, [editing.setting("sft.lora=null")]) == [
+    again = [editing.parse_setting("sft.lora.rank=4")]
+    assert editing.edit_params(tmp_path, SECTIONS, again) == ["sft.lora.rank: 8 -> 4"]
+    assert editing.edit_params(tmp_path, SECTIONS, [editing.parse_setting("sft.lora=null")]) == [
         "sft.lora: {rank, alpha, dropout, targets, merge} -> null"
     ]

@@ -38,11 +38,11 @@ def test_equal_to_the_bit(clone: Clone, stage: str) -> None:
 
 def test_another_seed_on_record_gives_the_first_tensor_and_step(clone: Clone, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(clone.root)
-    of = verifying.wanted(clone.root, "dpo")
+    of = verifying.resolve_execution_record(clone.root, "dpo")
     entry = copy.deepcopy(dict(of.entry))
     entry["params"]["params.yaml"]["dpo"]["seed"] += 1
     steps: list[int] = []
-    found = verifying.verify(
+    found = verifying.verify_execution(
         clone.root,
         dataclasses.replace(of, entry=entry),
         lambda line: None,

@@ -32,7 +32,7 @@ def test_tracking_influences_no_out(made, empty_mlflow, tmp_path, monkeypatch):
         if name == "without":
             metrics[name] = sft.run(config, *arguments)
         else:
-            with tracking.run("language", "sft", config.model_dump(), tmp_path / "metrics.json"):
+            with tracking.record_stage_run("language", "sft", config.model_dump(), tmp_path / "metrics.json"):
                 metrics[name] = sft.run(config, *arguments)
                 (tmp_path / "metrics.json").write_text(json.dumps(metrics[name]))
     written = {

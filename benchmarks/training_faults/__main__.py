@@ -52,9 +52,9 @@ def main() -> None:
         for word in given.data:
             seed, _, data = word.partition("=")
             arms = given.only.split(";") if given.only else [*fault.arms]
-            workspace.run(fault, int(seed), Path(data), given.scratch, arms)
-        if results := workspace.results_of(fault.name):
-            pictures.write(fault, results, workspace.ROOT / f"docs/faults/{fault.name}.png")
+            workspace.run_fault_arms(fault, int(seed), Path(data), given.scratch, arms)
+        if results := workspace.load_fault_results(fault.name):
+            pictures.save_fault_picture(fault, results, workspace.ROOT / f"docs/faults/{fault.name}.png")
 
 
 if __name__ == "__main__":

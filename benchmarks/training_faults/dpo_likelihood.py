@@ -12,19 +12,19 @@ BETA = 0.1  # the default, by which the rewards of a curve are divided to be cha
 COLUMNS = ("logps/chosen_change", "rewards/chosen", "rewards/rejected", "rewards/accuracies", "nll")
 
 
-def read(folder: Path) -> Row:
+def load_dpo_curve(folder: Path) -> Row:
     """DPO's curve."""
-    return {"curve": workspace.curve(folder, "dpo", *COLUMNS)}
+    return {"curve": workspace.load_curve_columns(folder, "dpo", *COLUMNS)}
 
 
-def draw(figure: Figure, rows: Mapping[str, Sequence[Row]]) -> None:
+def draw_answer_likelihoods(figure: Figure, rows: Mapping[str, Sequence[Row]]) -> None:
     """The change of both answers' log-probability."""
     left, right = figure.subplots(1, 2, sharey=True)
     for axis, side in ((left, "chosen"), (right, "rejected")):
         title = f"{side} answers: log π - log π_ref, nats"
-        pictures.lines(axis, rows, f"rewards/{side}", title, scale=1 / BETA, smooth=10)
+        pictures.plot_curves(axis, rows, f"rewards/{side}", title, scale=1 / BETA, smooth=10)
         axis.axhline(0, color="#777777", linewidth=0.8, linestyle="--")
-    pictures.legend(figure, left)
+    pictures.add_shared_legend(figure, left)
 
 
 FAULT = Fault(
@@ -34,6 +34,6 @@ FAULT = Fault(
         "DPO with dpo.nll 1": Arm(["dpo"], ["dpo.nll=1.0"]),
         "IPO": Arm(["dpo"], ["dpo.loss=ipo"]),
     },
-    read,
-    draw,
+    load_dpo_curve,
+    draw_answer_likelihoods,
 )

@@ -21,15 +21,19 @@ PROBLEMS, SAMPLES, LENGTH = 64, 4, 64
 MEASURED = "the default run's GRPO"
 
 
-def read(folder: Path) -> Row:
+def load_estimates_or_curve(folder: Path) -> Row:
     """The estimators on the samples of the default run's GRPO, or the curve of one that has a KL in its loss."""
     with (folder / "data/curves/grpo.csv").open() as file:
         logged = "kl" in file.readline().strip().split(",")
-    return {"curve": workspace.curve(folder, "grpo", "kl", "reward")} if logged else {"estimates": estimated(folder)}
+    return (
+        {"curve": workspace.load_curve_columns(folder, "grpo", "kl", "reward")}
+        if logged
+        else {"estimates": measure_estimators_by_distance(folder)}
+    )
 
 
 @torch.no_grad()
-def estimated(folder: Path) -> list[dict[str, Any]]:
+def measure_estimators_by_distance(folder: Path) -> list[dict[str, Any]]:
     """Of policies at several distances from SFT, token by token: the exact KL over the vocabulary, and each estimator's
     bias and spread.
 
@@ -37,8 +41,8 @@ def estimated(folder: Path) -> list[dict[str, Any]]:
     """
     reference, policy = (models.load_model(folder / f"data/{name}") for name in ("sft", "grpo"))
     tokenizer = models.load_tokenizer(folder / "data/sft")
-    asked = tables.records(tables.read(Problems, folder / "data/problems/test.parquet").head(PROBLEMS))
-    encoded = prompts.encode_rows(tokenizer, asked)
+    asked = tables.list_records(tables.read_table(Problems, folder / "data/problems/test.parquet").head(PROBLEMS))
+    encoded = prompts.encode_prompt_rows(tokenizer, asked)
     start, change = dict(reference.named_parameters()), {}
     for name, weight in policy.named_parameters():
         change[name] = weight.detach() - start[name]
@@ -46,17 +50,17 @@ def estimated(folder: Path) -> list[dict[str, Any]]:
     for step in STEPS:
         for name, weight in policy.named_parameters():
             weight.copy_(start[name] + step * change[name])
-        found.append({"multiple": step, **compared(policy, reference, encoded, tokenizer)})
+        found.append({"multiple": step, **measure_kl_estimators(policy, reference, encoded, tokenizer)})
     return found
 
 
-def compared(
+def measure_kl_estimators(
     policy: PretrainedCausalLM, reference: PretrainedCausalLM, asked: list[list[int]], tokenizer: Any
 ) -> dict[str, Any]:
     """The exact KL a token, and of each estimator the mean error and the standard deviation, on the policy's
     samples.
     """
-    [drawn] = rollouts.sample(
+    [drawn] = rollouts.sample_rollouts(
         policy, asked, samples=SAMPLES, max_new_tokens=LENGTH, temperature=1.0,
         end_tokens=chat.end_tokens(policy, tokenizer), seed=0, batch_size=len(asked),
     )  # fmt: skip
@@ -82,14 +86,14 @@ def compared(
     return row_of
 
 
-def draw(figure: Figure, rows: Mapping[str, Sequence[Row]]) -> None:
+def draw_bias_and_spread(figure: Figure, rows: Mapping[str, Sequence[Row]]) -> None:
     """Bias and spread by distance, then the KL over the steps, for the arms that were run."""
     trained = {name: seeds for name, seeds in rows.items() if name != MEASURED}
     axes = figure.subplots(1, 3 if trained else 2)
     bias, spread = axes[:2]
     points = rows[MEASURED][0]["estimates"]
     exact = [point["exact"] for point in points]
-    for colour, name in zip(plots.cycle(len(ESTIMATORS)), ESTIMATORS, strict=True):
+    for colour, name in zip(plots.cycle_colours(len(ESTIMATORS)), ESTIMATORS, strict=True):
         values = [[point[name][kind] / point["exact"] for point in points] for kind in ("bias", "error", "spread")]
         bias.errorbar(exact, values[0], [1.96 * error for error in values[1]], marker=".", color=colour, label=name)
         spread.plot(exact, values[2], marker=".", color=colour, label=name)
@@ -97,8 +101,8 @@ def draw(figure: Figure, rows: Mapping[str, Sequence[Row]]) -> None:
         axis.set(title=title, xscale="log", xlabel="exact KL, nats a token")
     spread.set_yscale("log")
     if trained:
-        pictures.lines(axes[2], trained, "kl", "kl, by what is the loss", smooth=5)
-    pictures.legend(figure, bias)
+        pictures.plot_curves(axes[2], trained, "kl", "kl, by what is the loss", smooth=5)
+    pictures.add_shared_legend(figure, bias)
 
 
 FAULT = Fault(
@@ -109,6 +113,6 @@ FAULT = Fault(
         "k2": Arm(["grpo"], ["grpo.kl=k2"]),
         "k3": Arm(["grpo"], ["grpo.kl=k3"]),
     },
-    read,
-    draw,
+    load_estimates_or_curve,
+    draw_bias_and_spread,
 )

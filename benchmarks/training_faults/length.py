@@ -17,17 +17,17 @@ COLUMNS = (
 )
 
 
-def read(folder: Path) -> Row:
+def load_ppo_curve(folder: Path) -> Row:
     """PPO's curve."""
-    return {"curve": workspace.curve(folder, "ppo", *COLUMNS)}
+    return {"curve": workspace.load_curve_columns(folder, "ppo", *COLUMNS)}
 
 
-def draw(figure: Figure, rows: Mapping[str, Sequence[Row]]) -> None:
+def draw_length_and_accuracy(figure: Figure, rows: Mapping[str, Sequence[Row]]) -> None:
     """The length of samples, and the share of them that is right."""
     left, right = figure.subplots(1, 2)
-    pictures.lines(left, rows, "completions/mean_length", "length of samples, tokens", smooth=3)
-    pictures.lines(right, rows, "rewards/verifiable", "samples that are right, %", scale=100, smooth=3)
-    pictures.legend(figure, left)
+    pictures.plot_curves(left, rows, "completions/mean_length", "length of samples, tokens", smooth=3)
+    pictures.plot_curves(right, rows, "rewards/verifiable", "samples that are right, %", scale=100, smooth=3)
+    pictures.add_shared_legend(figure, left)
 
 
 FAULT = Fault(
@@ -36,6 +36,6 @@ FAULT = Fault(
         "annotator likes length": Arm(["preferences", "reward_model", "ppo"]),
         "annotator does not": Arm(["preferences", "reward_model", "ppo"], ["preferences.length_bonus=0.0"]),
     },
-    read,
-    draw,
+    load_ppo_curve,
+    draw_length_and_accuracy,
 )

@@ -27,17 +27,17 @@ def main() -> None:
     with mpl.rc_context(pictures.STYLE):
         figure = Figure(figsize=pictures.SIZE, dpi=pictures.DPI, layout="constrained")
         left, right = figure.subplots(1, 2)
-        results = workspace.results_of("length-of-wrong")
-        for colour, (name, (settings, kept)) in zip(plots.cycle(len(ARMS)), ARMS.items(), strict=True):
+        results = workspace.load_fault_results("length-of-wrong")
+        for colour, (name, (settings, kept)) in zip(plots.cycle_colours(len(ARMS)), ARMS.items(), strict=True):
             table = np.array(test_faults.lengths(**settings))
             curve = results[kept]["0"]["curve"]
             for column, (kind, dashes) in enumerate((("right", "--"), ("wrong", "-"))):
                 left.plot(table[:, column], linestyle=dashes, color=colour, label=f"{kind}, {name}")
-                values = pictures.smoothed(np.array(curve[f"completions/mean_length_{kind}"]), 10)
+                values = pictures.compute_running_mean(np.array(curve[f"completions/mean_length_{kind}"]), 10)
                 right.plot(curve["step"], values, linestyle=dashes, color=colour)
         left.set(title="a table: expected length of answers, tokens", xlabel="step")
         right.set(title="the default model: length of samples, tokens", xlabel="step")
-        pictures.legend(figure, left, 2)
+        pictures.add_shared_legend(figure, left, 2)
         TARGET.parent.mkdir(exist_ok=True)
         figure.savefig(TARGET, metadata={"Software": None})
 

@@ -14,8 +14,8 @@ def curve(results: Results, *columns: str) -> str:
     rows = [["", *columns]]
     for arm, seeds in results.items():
         if "curve" in seeds["0"]:
-            rows.append([arm, *(_first_to_last(seeds["0"]["curve"][column]) for column in columns)])
-    return tables.rows(rows)
+            rows.append([arm, *(_format_first_and_last_mean(seeds["0"]["curve"][column]) for column in columns)])
+    return tables.render_markdown_table(rows)
 
 
 def evaluated(results: Results, *metrics: str) -> str:
@@ -31,13 +31,13 @@ def evaluated(results: Results, *metrics: str) -> str:
         apart = [name for name, score, other in pairs if score["low"] > other["high"] or score["high"] < other["low"]]
         cells = ["{mean:.3g} [{low:.3g}, {high:.3g}]".format(**score) for score in shown]
         rows.append([arm, *cells, ", ".join(apart) or "none"])
-    return tables.rows(rows)
+    return tables.render_markdown_table(rows)
 
 
 def mismatch(results: Results, *names: str) -> str:
     """A row for each arm whose sampler was held against its trainer: these differences."""
     measured = {arm: seeds["0"]["mismatch"] for arm, seeds in results.items() if "mismatch" in seeds["0"]}
-    return tables.rows(
+    return tables.render_markdown_table(
         [["", *names], *([arm, *(f"{row[name]:.2g}" for name in names)] for arm, row in measured.items())]
     )
 
@@ -54,7 +54,7 @@ def estimators(results: Results, arm: str) -> str:
         rows.append(
             [f"{point['exact']:.2g}", *(f"{point[name]['spread']:.2g}" for name in names), ", ".join(shown) or "none"]
         )
-    return tables.rows(rows)
+    return tables.render_markdown_table(rows)
 
 
 def best_of_n(results: Results) -> str:
@@ -66,14 +66,16 @@ def best_of_n(results: Results) -> str:
         rubric = [values[0] for values in row["rubric"]]
         top = rubric.index(max(rubric))
         cells = [f"{row['held_out']:.2f}", f"{rubric[0]:.2f}", f"{rubric[top]:.2f}", row["n"][top]]
-        rows.append([name, *map(str, cells), f"{row['kl'][top]:.2f}", str(_gone(row["n"], rubric))])
-    return tables.rows(rows)
+        rows.append([name, *map(str, cells), f"{row['kl'][top]:.2f}", str(_find_n_without_gain(row["n"], rubric))])
+    return tables.render_markdown_table(rows)
 
 
 def moves(results: Results, size: str) -> str:
     """A sentence: whether the n at which the gain is gone grows with the pairs, for reward models of one size."""
     rows = {name.split(", ")[1]: row for name, row in results["best of n"].items() if name.startswith(f"{size},")}
-    gone = {pairs: _gone(row["n"], [values[0] for values in row["rubric"]]) for pairs, row in rows.items()}
+    gone = {
+        pairs: _find_n_without_gain(row["n"], [values[0] for values in row["rubric"]]) for pairs, row in rows.items()
+    }
     first, *_, last = gone.values()
     verdict = "moves to larger n with the pairs" if last > first else "does not move to larger n with the pairs"
     shown = ", ".join(f"{n} with {pairs}" for pairs, n in gone.items())
@@ -88,17 +90,17 @@ def path(results: Results) -> str:
     top = row["rubric"].index(max(row["rubric"]))
     points = {"start": 0, "highest rubric": top, "end": len(row["kl"]) - 1}
     names = ("kl", "proxy", "rubric", "right")
-    return tables.rows(
+    return tables.render_markdown_table(
         [["", *names], *([name, *(f"{row[key][index]:.2f}" for key in names)] for name, index in points.items())]
     )
 
 
-def _gone(grid: Sequence[int], rubric: Sequence[float]) -> float:
+def _find_n_without_gain(grid: Sequence[int], rubric: Sequence[float]) -> float:
     """The first n behind the top at which the best of n is no better than one sample; infinity where there is none."""
     top = rubric.index(max(rubric))
     return next((n for n, value in zip(grid[top:], rubric[top:], strict=True) if value <= rubric[0]), float("inf"))
 
 
-def _first_to_last(values: Sequence[float]) -> str:
+def _format_first_and_last_mean(values: Sequence[float]) -> str:
     tenth = max(1, len(values) // 10)
     return f"{statistics.mean(values[:tenth]):.3g} to {statistics.mean(values[-tenth:]):.3g}"

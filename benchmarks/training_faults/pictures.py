@@ -22,7 +22,7 @@ INSIDE: Any = {
 STYLE = {**plots.STYLE, "font.size": 10, "axes.titlesize": 10.5, "legend.fontsize": 9, "lines.linewidth": 1.8}
 
 
-def write(fault: Fault, results: Mapping[str, Mapping[str, Row]], target: Path) -> None:
+def save_fault_picture(fault: Fault, results: Mapping[str, Mapping[str, Row]], target: Path) -> None:
     """Draw the arms that were run."""
     rows = {name: [results[name][seed] for seed in sorted(results[name])] for name in fault.arms if name in results}
     with mpl.rc_context(STYLE):
@@ -32,15 +32,15 @@ def write(fault: Fault, results: Mapping[str, Mapping[str, Row]], target: Path) 
         figure.savefig(target, metadata={"Software": None})
 
 
-def lines(
+def plot_curves(
     axis: Axes, rows: Mapping[str, Sequence[Row]], column: str, title: str, *, scale: float = 1.0, smooth: int = 1
 ) -> None:
     """A curve for each arm against the step: the mean over seeds, running over `smooth` steps, and thin lines for
     single seeds.
     """
-    for colour, (name, seeds) in zip(plots.cycle(len(rows)), rows.items(), strict=True):
+    for colour, (name, seeds) in zip(plots.cycle_colours(len(rows)), rows.items(), strict=True):
         steps = seeds[0]["curve"]["step"]
-        values = [smoothed(scale * np.array(row["curve"][column]), smooth) for row in seeds]
+        values = [compute_running_mean(scale * np.array(row["curve"][column]), smooth) for row in seeds]
         if len(values) > 1:
             for one in values:
                 axis.plot(steps, one, color=colour, alpha=0.35, linewidth=0.8)
@@ -48,13 +48,13 @@ def lines(
     axis.set(title=title, xlabel="step")
 
 
-def bars(
+def plot_bars(
     axis: Axes, rows: Mapping[str, Sequence[Row]], metric: str, title: str, scale: float, decimals: int = 1
 ) -> None:
     """A bar for each arm with its mean at its foot: the estimate's mean over seeds, and of one seed its 95 % interval
     over problems.
     """
-    for place, (colour, seeds) in enumerate(zip(plots.cycle(len(rows)), rows.values(), strict=True)):
+    for place, (colour, seeds) in enumerate(zip(plots.cycle_colours(len(rows)), rows.values(), strict=True)):
         found = [row["evaluated"][metric] for row in seeds]
         mean = scale * float(np.mean([one["mean"] for one in found]))
         axis.bar(place, mean, color=colour, width=0.6)
@@ -67,7 +67,7 @@ def bars(
     axis.margins(x=0.2, y=0.15)
 
 
-def smoothed(values: np.ndarray, window: int) -> np.ndarray:
+def compute_running_mean(values: np.ndarray, window: int) -> np.ndarray:
     """The mean of each value and those before it, `window` in all; fewer at the start."""
     sums = np.cumsum(np.concatenate([[0.0], values]))
     ends = np.arange(1, len(values) + 1)
@@ -76,6 +76,6 @@ def smoothed(values: np.ndarray, window: int) -> np.ndarray:
     return means
 
 
-def legend(figure: Figure, axis: Axes, columns: int = 4) -> None:
+def add_shared_legend(figure: Figure, axis: Axes, columns: int = 4) -> None:
     """One legend for all panels, below them."""
     figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=columns)

@@ -11,7 +11,7 @@ import pandas as pd
 
 from benchmarks import result_files
 from benchmarks.training_faults.fault import Arm, Fault, Row
-from benchmarks.variants import call
+from benchmarks.variants import run_stage_command
 from flows.params import checking, editing
 
 ROOT = Path(__file__).parents[2]
@@ -19,19 +19,19 @@ RESULTS = ROOT / "benchmarks/results/training_faults"
 ONE_CANDIDATE = "evaluate.candidates=[0.0]"  # the best temperature is not read here
 
 
-def run(fault: Fault, seed: int, given: Path, scratch: Path, names: Sequence[str]) -> None:
+def run_fault_arms(fault: Fault, seed: int, given: Path, scratch: Path, names: Sequence[str]) -> None:
     """Run the named arms of a fault, each in a clone of its own with the outs `given`; each result is written at
     once.
     """
     for name in names:
         folder = scratch / f"{fault.name}-{seed}-{name.replace(' ', '_')}"
         shutil.rmtree(folder, ignore_errors=True)
-        prepare(folder, seed, given)
-        seconds = train(folder, fault, fault.arms[name])
-        keep(fault.name, name, seed, {**fault.read(folder), "cpu_seconds": seconds})
+        prepare_fault_clone(folder, seed, given)
+        seconds = train_arm(folder, fault, fault.arms[name])
+        save_arm_result(fault.name, name, seed, {**fault.read(folder), "cpu_seconds": seconds})
 
 
-def prepare(folder: Path, seed: int, given: Path) -> None:
+def prepare_fault_clone(folder: Path, seed: int, given: Path) -> None:
     """A clone with this seed in every section, and the outs of a default run."""
     subprocess.run(["git", "clone", "--quiet", "--local", str(ROOT), str(folder)], check=True)
     params = folder / "params.yaml"
@@ -39,40 +39,40 @@ def prepare(folder: Path, seed: int, given: Path) -> None:
     shutil.copytree(given, folder / "data", dirs_exist_ok=True)
 
 
-def train(folder: Path, fault: Fault, arm: Arm) -> float:
+def train_arm(folder: Path, fault: Fault, arm: Arm) -> float:
     """Run an arm's stages; the CPU seconds that they took."""
-    types = checking.sections(folder)
-    editing.edit(folder, types, edits(folder, types, fault.name, arm))
-    return sum(call(folder, stage) for stage in arm.stages)
+    types = checking.load_config_classes(folder)
+    editing.edit_params(folder, types, list_arm_edits(folder, types, fault.name, arm))
+    return sum(run_stage_command(folder, stage) for stage in arm.stages)
 
 
-def edits(folder: Path, types: checking.Sections, fault: str, arm: Arm) -> list[editing.Edit]:
+def list_arm_edits(folder: Path, types: checking.Sections, fault: str, arm: Arm) -> list[editing.Edit]:
     """What an arm changes in params.yaml."""
-    laid = editing.preset(folder, types, f"fault-{fault}") if arm.preset else []
-    return [*laid, *map(editing.setting, (*arm.settings, ONE_CANDIDATE))]
+    laid = editing.load_preset_edits(folder, types, f"fault-{fault}") if arm.preset else []
+    return [*laid, *map(editing.parse_setting, (*arm.settings, ONE_CANDIDATE))]
 
 
-def curve(folder: Path, stage: str, *columns: str) -> dict[str, list[float]]:
+def load_curve_columns(folder: Path, stage: str, *columns: str) -> dict[str, list[float]]:
     """These columns of a stage's curve, with its steps."""
     frame = pd.read_csv(folder / f"data/curves/{stage}.csv")
     return {name: [float(f"{value:.5g}") for value in frame[name]] for name in ("step", *columns)}
 
 
-def evaluation(folder: Path, policy: str, *metrics: str) -> dict[str, dict[str, float]]:
+def load_evaluation_metrics(folder: Path, policy: str, *metrics: str) -> dict[str, dict[str, float]]:
     """These estimates of a policy's evaluation, with their 95 % intervals over problems."""
     found = json.loads((folder / f"data/metrics/evaluate@{policy}.json").read_text())
     return {name: found[name] for name in metrics}
 
 
-def keep(fault: str, arm: str, seed: int, row: Row) -> None:
+def save_arm_result(fault: str, arm: str, seed: int, row: Row) -> None:
     """Add a result to the fault's file."""
     path = RESULTS / f"{fault}.json"
-    results = results_of(fault)
+    results = load_fault_results(fault)
     results.setdefault(arm, {})[str(seed)] = row
-    result_files.write(path, results, adds=True)
+    result_files.write_result(path, results, adds=True)
 
 
-def results_of(fault: str) -> dict[str, dict[str, Row]]:
+def load_fault_results(fault: str) -> dict[str, dict[str, Row]]:
     """What was kept of a fault: by arm and seed."""
-    found: dict[str, dict[str, Row]] = result_files.load(RESULTS / f"{fault}.json", {})
+    found: dict[str, dict[str, Row]] = result_files.load_result(RESULTS / f"{fault}.json", {})
     return found

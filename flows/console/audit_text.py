@@ -17,27 +17,27 @@ MOST = 12  # remarks of one kind that are shown one by one
 LARGE = 2**28  # bytes to read from which on a bar is shown
 
 
-def show(console: Console, audit: Audit) -> None:
+def print_audit(console: Console, audit: Audit) -> None:
     """Print every fault, the remarks, and one line on what was checked."""
     for finding in audit.faults:
         console.print(Text.assemble(("fault   ", "bold red"), finding.line))
-    for line in _folded(audit.remarks):
+    for line in _format_remark_lines(audit.remarks):
         console.print(Text.assemble(("remark  ", "yellow"), line))
-    console.print(summary(audit), style="bold red" if audit.faults else "green", markup=False)
+    console.print(format_audit_summary(audit), style="bold red" if audit.faults else "green", markup=False)
 
 
-def summary(audit: Audit) -> str:
+def format_audit_summary(audit: Audit) -> str:
     """What was checked and in what time: `no faults: 47 outs, 210 files, ... checked in 1.2 s (34 MB read)`."""
     faults, remarks = len(audit.faults), len(audit.remarks)
     totals = [f"{faults} fault{'s' * (faults != 1)}" if faults else "no faults"]
     totals += [f"{remarks} remark{'s' * (remarks != 1)}"] if remarks else []
     counted = [*COUNTED, *(name for name in WHERE_ANY if audit.counts[name])]
     counts = ", ".join(f"{audit.counts[name]:,} {name}" for name in counted)
-    return f"{', '.join(totals)}: {counts} checked in {audit.seconds:.1f} s ({_size(audit.read)} read)"
+    return f"{', '.join(totals)}: {counts} checked in {audit.seconds:.1f} s ({_format_bytes(audit.read)} read)"
 
 
 @contextmanager
-def progress() -> Iterator[OnProgress]:
+def open_progress_bar() -> Iterator[OnProgress]:
     """A bar on standard error for the bytes that are read, where they are many and a person watches."""
     columns = (TextColumn("reading"), BarColumn(), DownloadColumn())
     with Progress(*columns, console=Console(file=sys.stderr), transient=True, disable=not sys.stderr.isatty()) as bar:
@@ -49,7 +49,7 @@ def progress() -> Iterator[OnProgress]:
         yield told
 
 
-def _folded(remarks: Sequence[Finding]) -> Iterator[str]:
+def _format_remark_lines(remarks: Sequence[Finding]) -> Iterator[str]:
     """The lines of the remarks; of many from one check the first, and how many more there are."""
     by_check: dict[str, list[Finding]] = {}
     for finding in remarks:
@@ -61,5 +61,5 @@ def _folded(remarks: Sequence[Finding]) -> Iterator[str]:
             yield f"{check}: {len(findings) - len(shown)} more remarks; --json has them all"
 
 
-def _size(count: int) -> str:
+def _format_bytes(count: int) -> str:
     return f"{count / 1e6:,.1f} MB" if count < 1e9 else f"{count / 1e9:,.2f} GB"

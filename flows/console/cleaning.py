@@ -14,7 +14,7 @@ WORDS = {"now": "now", "tag": "tags", "branch": "branches", "commit": "older com
 WORDS |= {"experiment": "experiments", "model": "models", "run": "last runs", "": "nothing"}
 
 
-def rows(survey: Survey) -> list[dict[str, Any]]:
+def compute_stage_usage(survey: Survey) -> list[dict[str, Any]]:
     """For each stage what its outs take: bytes, objects, the youngest and oldest age in days, and bytes by what keeps
     them first.
     """
@@ -35,25 +35,27 @@ def rows(survey: Survey) -> list[dict[str, Any]]:
     return sorted(stage_rows, key=lambda row: -int(row["bytes"]))
 
 
-def show(console: Console, survey: Survey, options: CleaningRequest, chosen: Chosen) -> None:
+def print_cleaning_plan(console: Console, survey: Survey, options: CleaningRequest, chosen: Chosen) -> None:
     """Print what takes space, and what would be removed."""
     table = Table(box=None, pad_edge=False, header_style="dim")
     for heading in ("stage", "size", "files", "age in days", "kept by"):
         table.add_column(heading, justify="right" if heading in ("size", "files") else "left", overflow="fold")
-    for row in rows(survey):
+    for row in compute_stage_usage(survey):
         young, old = row["days"]
         ages = f"{young:.0f}" if round(young) == round(old) else f"{young:.0f} to {old:.0f}"
-        table.add_row(row["stage"], size(row["bytes"]), f"{row['objects']:,}", ages, _kept(row["kept_by"]))
+        table.add_row(
+            row["stage"], format_bytes(row["bytes"]), f"{row['objects']:,}", ages, _format_keepers(row["kept_by"])
+        )
     total = sum(file.size for file in survey.objects.values())
-    console.print(f"DVC's cache, {size(total)} in {len(survey.objects):,} files:", markup=False)
+    console.print(f"DVC's cache, {format_bytes(total)} in {len(survey.objects):,} files:", markup=False)
     if survey.objects:
         console.print(table, markup=False)
-    for line in _lines(survey, options):
+    for line in _format_storage_lines(survey, options):
         console.print(line, markup=False)
-    console.print(_sum(chosen, "would be removed"), markup=False)
+    console.print(_format_removal_summary(chosen, "would be removed"), markup=False)
 
 
-def size(count: int) -> str:
+def format_bytes(count: int) -> str:
     """Bytes as a person reads them."""
     return (
         f"{count / 1e9:,.1f} GB"
@@ -64,17 +66,17 @@ def size(count: int) -> str:
     )
 
 
-def done(removed: Chosen) -> str:
+def format_removed(removed: Chosen) -> str:
     """What was removed."""
-    return _sum(removed, "removed")
+    return _format_removal_summary(removed, "removed")
 
 
-def facts(survey: Survey, chosen: Chosen, removed: Chosen | None) -> Mapping[str, Any]:
+def build_cleaning_document(survey: Survey, chosen: Chosen, removed: Chosen | None) -> Mapping[str, Any]:
     """All of it as plain data."""
     return {
         "cache": str(survey.cache.objects),
         "shared": survey.cache.shared,
-        "stages": rows(survey),
+        "stages": compute_stage_usage(survey),
         "checkpoints": {file.path: file.size for file in survey.checkpoints},
         "artifacts": sum(file.size for file in survey.artifacts),
         "others": survey.others,
@@ -87,20 +89,20 @@ def facts(survey: Survey, chosen: Chosen, removed: Chosen | None) -> Mapping[str
     }
 
 
-def _kept(by: Mapping[str, int]) -> str:
-    return ", ".join(f"{WORDS[kind]} {size(by[kind])}" for kind in (*KEEPERS, "") if kind in by)
+def _format_keepers(by: Mapping[str, int]) -> str:
+    return ", ".join(f"{WORDS[kind]} {format_bytes(by[kind])}" for kind in (*KEEPERS, "") if kind in by)
 
 
-def _lines(survey: Survey, options: CleaningRequest) -> Iterator[str]:
+def _format_storage_lines(survey: Survey, options: CleaningRequest) -> Iterator[str]:
     old = [file for file in survey.artifacts if not file.kept]
     if survey.artifacts:
-        more = f", {_size(old)} of them of runs that nothing keeps" if old else ""
+        more = f", {_format_total_size(old)} of them of runs that nothing keeps" if old else ""
         hint = "" if options.artifacts or not old else "; --artifacts removes those"
-        yield f"files of runs in MLflow: {_files(survey.artifacts)}{more}{hint}"
+        yield f"files of runs in MLflow: {_format_file_total(survey.artifacts)}{more}{hint}"
     if survey.checkpoints:
         hint = "" if options.checkpoints else "; --checkpoints removes them"
-        yield f"checkpoints of stopped stages: {_files(survey.checkpoints)}{hint}"
-    stay = ", ".join(f"{name} {size(count)}" for name, count in survey.others.items() if count)
+        yield f"checkpoints of stopped stages: {_format_file_total(survey.checkpoints)}{hint}"
+    stay = ", ".join(f"{name} {format_bytes(count)}" for name, count in survey.others.items() if count)
     if stay:
         yield f"stays in any case: {stay}"
     if survey.cache.shared:
@@ -117,17 +119,17 @@ def _lines(survey: Survey, options: CleaningRequest) -> Iterator[str]:
         )
 
 
-def _files(files: Sequence[Any]) -> str:
-    return f"{_size(files)} in {len(files):,} file{'s' * (len(files) != 1)}"
+def _format_file_total(files: Sequence[Any]) -> str:
+    return f"{_format_total_size(files)} in {len(files):,} file{'s' * (len(files) != 1)}"
 
 
-def _size(files: Iterable[Any]) -> str:
-    return size(sum(file.size for file in files))
+def _format_total_size(files: Iterable[Any]) -> str:
+    return format_bytes(sum(file.size for file in files))
 
 
-def _sum(chosen: Chosen, what: str) -> str:
+def _format_removal_summary(chosen: Chosen, what: str) -> str:
     linked = sum(not file.frees and file.size > 0 for file in chosen.objects)
     note = f"; {linked:,} of them have other names on the disk, and free nothing" if linked else ""
     if not chosen:
         return f"nothing {'to remove' if what != 'removed' else 'was removed'}"
-    return f"{what}: {len(chosen):,} file{'s' * (len(chosen) != 1)}, which frees {size(chosen.frees)}{note}"
+    return f"{what}: {len(chosen):,} file{'s' * (len(chosen) != 1)}, which frees {format_bytes(chosen.frees)}{note}"

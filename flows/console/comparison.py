@@ -9,58 +9,64 @@ from rich.console import Console
 from rich.text import Text
 
 from flows.console import conclusion
-from flows.console.conclusion import interval, signed, value
+from flows.console.conclusion import format_confidence_interval, format_metric_difference, format_metric_value
 from flows.lineage.comparison.comparing import Pair, StageChange, Ways
 from flows.lineage.comparison.evaluation_comparison import Compared
 from flows.lineage.comparison.gate import RequirementVerdict
 from flows.lineage.comparison.side_by_side import SideBySide
-from tasks.common.terminal import in_one_line
+from tasks.common.terminal import format_in_one_line
 
 LISTED, ANSWERS, LINE = 4, 2, 160  # differences of a kind and stage, flips each way, characters of an answer
 APART = 2  # policies that have a table of their own each; of more there is one for all
 WORD = {"added": "only in B", "removed": "only in A", "result": "made otherwise from the same"}
 
 
-def show(console: Console, comparison: SideBySide, full: bool) -> None:
+def print_comparison(console: Console, comparison: SideBySide, full: bool) -> None:
     """Print all of it, plain and short; `full` shows every metric and every difference."""
     a, b, made, pairs = comparison.a, comparison.b, comparison.made, comparison.found
     for letter, side in (("A", a), ("B", b)):
-        console.print(Text(f"{letter}  {in_one_line(side.about)}"))
+        console.print(Text(f"{letter}  {format_in_one_line(side.about)}"))
     console.print()
-    lines = of_ways(made, full) if isinstance(made, Ways) else of_stages(made, len(b.records), full)
+    lines = (
+        format_policy_origins(made, full)
+        if isinstance(made, Ways)
+        else format_stage_changes(made, len(b.records), full)
+    )
     for line in lines:
         console.print(Text(line))
     differing = [pair for pair in pairs if not pair.same]
     together = len(pairs) > APART and not full
-    for lines in [of_all(pairs)] if together else [of_pair(pair, full) for pair in pairs]:
+    for lines in [format_combined_table(pairs)] if together else [format_pair_comparison(pair, full) for pair in pairs]:
         console.print()
         for line in lines:
             console.print(Text(line))
     console.print()
     if len(differing) == 1:
-        for line in flips(differing[0]):
+        for line in format_flipped_answers(differing[0]):
             console.print(Text(line))
-    console.print(Text(conclusion.conclusion((a.name, b.name), pairs), "bold"))
+    console.print(Text(conclusion.format_comparison_conclusion((a.name, b.name), pairs), "bold"))
 
 
-def of_stages(changes: Sequence[StageChange], stages: int, full: bool) -> Iterator[str]:
+def format_stage_changes(changes: Sequence[StageChange], stages: int, full: bool) -> Iterator[str]:
     """A line for each stage that differs: what differs directly, or through which stages it was touched."""
-    lines = stage_lines(changes, full)
+    lines = format_lines_by_stage(changes, full)
     width = max(map(len, lines), default=0)
     yield from (f"{stages:<{width}}  {line}" for stages, line in lines.items())
     same = stages - sum(change.cause != "removed" for change in changes)
     yield f"{same} stage{'s are' if same != 1 else ' is'} the same" if changes else "no stage differs"
 
 
-def stage_lines(changes: Sequence[StageChange], full: bool) -> dict[str, str]:
+def format_lines_by_stage(changes: Sequence[StageChange], full: bool) -> dict[str, str]:
     """Stage -> what differs; branches of one stage that differ in the same way are one line, unless all is asked
     for.
     """
     groups: dict[tuple[str, str], list[str]] = {}
     for change in changes:
-        differing = [] if change.cause == "upstream" else list(differences(change, full)) or [WORD[change.cause]]
+        differing = (
+            [] if change.cause == "upstream" else list(format_stage_differences(change, full)) or [WORD[change.cause]]
+        )
         if change.through:
-            differing.append(f"through {_few(change.through, full)}")
+            differing.append(f"through {_join_limited(change.through, full)}")
         if change.same_result:
             differing.append("the result is the same")
         kind = change.stage if full else change.stage.partition("@")[0]
@@ -71,85 +77,88 @@ def stage_lines(changes: Sequence[StageChange], full: bool) -> dict[str, str]:
     }
 
 
-def differences(change: StageChange, full: bool) -> Iterator[str]:
+def format_stage_differences(change: StageChange, full: bool) -> Iterator[str]:
     """What differs in a stage: parameters, the command, data that no stage makes, code, and what it was made with."""
     if change.params:
-        yield _few([f"{key} {old} -> {new}" for key, (old, new) in _texts(change.params)], full)
+        yield _join_limited([f"{key} {old} -> {new}" for key, (old, new) in _format_text_pairs(change.params)], full)
     if change.command and not change.params:
         yield "command"
     if change.raw:
         raw = {path: change.data[path] for path in change.raw}
-        yield "data " + _few([f"{path} {old} -> {new}" for path, (old, new) in _hashes(raw)], full)
+        yield "data " + _join_limited([f"{path} {old} -> {new}" for path, (old, new) in _format_hash_pairs(raw)], full)
     if change.code:
-        yield "code " + _few(list(change.code), full)
+        yield "code " + _join_limited(list(change.code), full)
     if change.environment and (full or change.cause == "result"):
-        yield "made with " + _few([f"{name} {old} -> {new}" for name, (old, new) in _texts(change.environment)], full)
+        yield "made with " + _join_limited(
+            [f"{name} {old} -> {new}" for name, (old, new) in _format_text_pairs(change.environment)], full
+        )
     if change.cause == "result":
         yield WORD["result"]
 
 
-def of_ways(ways: Ways, full: bool) -> Iterator[str]:
+def format_policy_origins(ways: Ways, full: bool) -> Iterator[str]:
     """Where two policies come from, and what their sections say differently."""
     yield f"both come from {', '.join(ways.common) or 'nothing in common'}"
     for letter, stages in zip("AB", ways.own, strict=True):
         yield f"{letter} alone: {', '.join(stages) or 'nothing'}"
-    for key, (old, new) in _texts(ways.params):
+    for key, (old, new) in _format_text_pairs(ways.params):
         yield f"  {key} {old} -> {new}"
     for letter, alone in zip("AB", ways.alone, strict=True):
         if alone:
-            texts = [f"{key} {in_one_line(str(setting))}" if full else key for key, setting in alone.items()]
+            texts = [f"{key} {format_in_one_line(str(setting))}" if full else key for key, setting in alone.items()]
             yield f"  only {letter} has {', '.join(texts)}"
 
 
-def of_pair(pair: Compared, full: bool) -> Iterator[str]:
+def format_pair_comparison(pair: Compared, full: bool) -> Iterator[str]:
     """The table of one pair's metrics under a line of what was compared, and what is to be minded."""
     start = f"{pair.policy}: " if pair.policy else ""
     if pair.fault:
-        yield f"{start}{in_one_line(pair.fault)}"
+        yield f"{start}{format_in_one_line(pair.fault)}"
         return
     if pair.same:
         yield f"{start}one and the same evaluation"
         return
-    yield start + asked(pair)
+    yield start + format_sample_basis(pair)
     for caution in pair.cautions:
-        yield f"  mind: {in_one_line(caution)}"
-    names = list(pair.metrics) if full else conclusion.shown(pair.metrics)
+        yield f"  mind: {format_in_one_line(caution)}"
+    names = list(pair.metrics) if full else conclusion.select_table_metrics(pair.metrics)
     if names:
-        yield from _columns(
-            ["", "A", "B", "B - A", "95 % interval", *_counted(pair)], [row(pair, name) for name in names]
+        yield from _align_columns(
+            ["", "A", "B", "B - A", "95 % interval", *_list_count_headings(pair)],
+            [format_metric_row(pair, name) for name in names],
         )
     if len(names) < len(pair.metrics):
         yield f"  {len(pair.metrics) - len(names)} more metrics: --full"
 
 
-def of_all(pairs: Sequence[Compared]) -> Iterator[str]:
+def format_combined_table(pairs: Sequence[Compared]) -> Iterator[str]:
     """One table of all policies, under what is to be minded of which."""
     minded: dict[str, list[str]] = {}
     for pair in pairs:
         for line in pair.cautions if not pair.same else ():
-            minded.setdefault(in_one_line(line), []).append(pair.policy)
+            minded.setdefault(format_in_one_line(line), []).append(pair.policy)
         if pair.fault:
-            minded.setdefault(in_one_line(pair.fault), []).append(pair.policy)
+            minded.setdefault(format_in_one_line(pair.fault), []).append(pair.policy)
     differing = [pair for pair in pairs if not pair.same and not pair.fault]
     if alike := [pair.policy for pair in pairs if pair.same]:
         yield f"one and the same evaluation: {', '.join(alike)}"
-    for basis in dict.fromkeys(map(asked, differing)):
-        policies = [pair.policy for pair in differing if asked(pair) == basis]
+    for basis in dict.fromkeys(map(format_sample_basis, differing)):
+        policies = [pair.policy for pair in differing if format_sample_basis(pair) == basis]
         yield basis if len(policies) == len(differing) else f"{', '.join(policies)}: {basis}"
     for line, policies in minded.items():
         yield f"mind{'' if len(policies) == len(pairs) else ' of ' + ', '.join(policies)}: {line}"
     rows = [
-        [f"{pair.policy} {name}", *row(pair, name)[1:]]
+        [f"{pair.policy} {name}", *format_metric_row(pair, name)[1:]]
         for pair in differing
-        for name in conclusion.shown(pair.metrics, few=True)
+        for name in conclusion.select_table_metrics(pair.metrics, few=True)
     ]
     if rows:
-        counted = next((heads for pair in differing if (heads := _counted(pair))), [])
-        yield from _columns(["", "A", "B", "B - A", "95 % interval", *counted], rows)
+        counted = next((heads for pair in differing if (heads := _list_count_headings(pair))), [])
+        yield from _align_columns(["", "A", "B", "B - A", "95 % interval", *counted], rows)
     yield "  more of each: --full, --json, --html FILE"
 
 
-def asked(pair: Compared) -> str:
+def format_sample_basis(pair: Compared) -> str:
     """How many problems, or seeds and episodes, the comparison rests on."""
     if pair.flow != "language":
         row: Mapping[str, Any] = next(iter(pair.metrics.values()), {})
@@ -163,23 +172,23 @@ def asked(pair: Compared) -> str:
     return f"{counts['common']} problems in common, of {counts['a']} in A and {counts['b']} in B{reworded}"
 
 
-def _counted(pair: Compared) -> list[str]:
+def _list_count_headings(pair: Compared) -> list[str]:
     return ["gained", "lost", "p"] if any("gained" in row for row in pair.metrics.values()) else []
 
 
-def row(pair: Compared, name: str) -> list[str]:
+def format_metric_row(pair: Compared, name: str) -> list[str]:
     """A metric's cells: its name, both values, the difference, its interval, and what was gained and lost with
     McNemar's p.
     """
     metric = pair.metrics[name]
-    cells = [name, value(name, metric["a"]), value(name, metric["b"])]
+    cells = [name, format_metric_value(name, metric["a"]), format_metric_value(name, metric["b"])]
     if "incomparable" in metric:
         return [*cells, "", metric["incomparable"]]
-    cells += [signed(name, metric["difference"]), interval(name, metric)]
+    cells += [format_metric_difference(name, metric["difference"]), format_confidence_interval(name, metric)]
     return cells + ([str(metric["gained"]), str(metric["lost"]), f"{metric['p']:.2g}"] if "gained" in metric else [])
 
 
-def _columns(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+def _align_columns(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
     table = [heads, *rows]
     widths = [max((len(row[at]) for row in table if at < len(row)), default=0) for at in range(len(heads))]
     for row in table:
@@ -187,46 +196,50 @@ def _columns(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[st
         yield ("  " + "  ".join(cells)).rstrip()
 
 
-def flips(pair: Compared) -> Iterator[str]:
+def format_flipped_answers(pair: Compared) -> Iterator[str]:
     """The first greedy answers that are right on one side alone."""
     for way, title in (("gained", "right in B alone"), ("lost", "right in A alone")):
         for flip in pair.flips(way)[:ANSWERS]:
-            yield f"{title}: {_cut(flip['question'])} ({_cut(flip['reference'])})"
+            yield f"{title}: {_truncate_text(flip['question'])} ({_truncate_text(flip['reference'])})"
             for letter in "ab":
-                yield f"  {letter.upper()}  {_cut(flip[letter]['answer'])}"
+                yield f"  {letter.upper()}  {_truncate_text(flip[letter]['answer'])}"
         if len(pair.flips(way)) > ANSWERS:
             yield f"  {len(pair.flips(way)) - ANSWERS} more: --html or --json"
 
 
-def of_verdict(judged: Sequence[RequirementVerdict]) -> Iterator[str]:
+def format_verdict_lines(judged: Sequence[RequirementVerdict]) -> Iterator[str]:
     """A line for each requirement, with the numbers in its own unit: a share is one of 1."""
     for judgement in judged:
         metric = judgement.row
         reason = metric.get("incomparable") or (
-            f"{metric['difference']:+.4f}, 95 % interval {_end(metric['low'])} to {_end(metric['high'])}"
+            f"{metric['difference']:+.4f}, 95 % interval {_format_bound(metric['low'])} to "
+            f"{_format_bound(metric['high'])}"
         )
         yield f"{'holds' if judgement.holds else 'FAILS'}  {judgement.requirement.text}  ({reason})"
 
 
-def _end(number: float | None) -> str:
+def _format_bound(number: float | None) -> str:
     return "?" if number is None else f"{number + 0.0:+.4f}"
 
 
-def _few(texts: Sequence[str], full: bool) -> str:
+def _join_limited(texts: Sequence[str], full: bool) -> str:
     more = f" and {len(texts) - LISTED} more" if len(texts) > LISTED and not full else ""
     return ", ".join(texts if full else texts[:LISTED]) + more
 
 
-def _texts(pairs: Mapping[str, Pair]) -> Iterator[tuple[str, tuple[str, str]]]:
+def _format_text_pairs(pairs: Mapping[str, Pair]) -> Iterator[tuple[str, tuple[str, str]]]:
     for key, (old, new) in pairs.items():
-        yield key, (_cut("none" if old is None else str(old)), _cut("none" if new is None else str(new)))
+        yield (
+            key,
+            (_truncate_text("none" if old is None else str(old)), _truncate_text("none" if new is None else str(new))),
+        )
 
 
-def _hashes(pairs: Mapping[str, Pair]) -> Iterator[tuple[str, tuple[str, str]]]:
+def _format_hash_pairs(pairs: Mapping[str, Pair]) -> Iterator[tuple[str, tuple[str, str]]]:
     for path, (old, new) in pairs.items():
         yield path, ((old or "none")[:8], (new or "none")[:8])
 
 
-def _cut(text: str) -> str:
-    plain = in_one_line(text)
+def _truncate_text(text: str) -> str:
+    plain = format_in_one_line(text)
     return plain if len(plain) <= LINE else f"{plain[: LINE - 4]} ..."

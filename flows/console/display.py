@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from flows.console import time_left
-from flows.console.summary import STYLES, WORDS, duration, relative, tally
+from flows.console.summary import STYLES, WORDS, format_duration, format_relative_path, format_state_counts
 from flows.console.time_left import Remaining
 from flows.engine.stage_types import Event, PlannedStage
 from flows.machine import resources
@@ -79,7 +79,7 @@ class Lines:
     ) -> None:
         """`past_seconds` has the seconds of each stage's last run, `jobs` the cores that the run may use at a time."""
         self.console, self.root = console, root
-        self.planned, self.known, self.cores = planned, past_seconds or {}, jobs or resources.cores()
+        self.planned, self.known, self.cores = planned, past_seconds or {}, jobs or resources.count_cores()
         self.rows = {
             stage.name: StageProgress(stage.name, Event(stage.name, "waiting", stage.reason or "")) for stage in planned
         }
@@ -115,7 +115,7 @@ class Lines:
                 self.line(row, row.last.reason)
             elif progress and now >= self.next_report[event.stage]:
                 self.next_report[event.stage] = now + PROGRESS_SECONDS
-                self.line(row, steps(row, now))
+                self.line(row, format_step_progress(row, now))
 
     def left(self, now: float) -> str:
         """The time that is left of the whole run, as far as it is known how long stages take."""
@@ -125,10 +125,10 @@ class Lines:
             if row.last.state not in ("waiting", "running") or (row.last.state == "waiting" and stage.reason is None):
                 continue
             elapsed = row.seconds(now) if row.last.state == "running" else 0.0
-            seconds = time_left.expected(self.known, stage.name, elapsed, row.left(now))
+            seconds = time_left.estimate_stage_seconds_left(self.known, stage.name, elapsed, row.left(now))
             unknown += seconds is None
             remaining.append(Remaining(stage.name, seconds or 0.0, stage.cpu, stage.upstream))
-        return time_left.told(time_left.seconds_left(remaining, self.cores), unknown)
+        return time_left.format_time_left(time_left.estimate_run_seconds_left(remaining, self.cores), unknown)
 
     def line(self, row: StageProgress, about: str) -> None:
         """Print one line about a stage."""
@@ -139,18 +139,18 @@ class Lines:
         """The details of a change of state that are printed after its name."""
         last = row.last
         if last.state in ("running", "failed"):
-            seconds = duration(last.seconds) if last.state == "failed" else ""
-            log = f"log: {relative(last.log, self.root)}" if last.log else ""
+            seconds = format_duration(last.seconds) if last.state == "failed" else ""
+            log = f"log: {format_relative_path(last.log, self.root)}" if last.log else ""
             return "  ".join(filter(None, (seconds, last.reason, log)))
-        return duration(last.seconds) if last.state in ("ran", "restored") else last.reason
+        return format_duration(last.seconds) if last.state in ("ran", "restored") else last.reason
 
 
-def steps(row: StageProgress, now: float, measured: bool = True) -> str:
+def format_step_progress(row: StageProgress, now: float, measured: bool = True) -> str:
     """`120/400, loss 1.2, 35 s left`, the loss or reward only if `measured`; from one minute on in whole minutes, since
     it is an estimate.
     """
     left = row.left(now)
-    rough = "" if left is None else f"{time_left.roughly(left)} left"
+    rough = "" if left is None else f"{time_left.format_rough_duration(left)} left"
     return ", ".join(filter(None, (f"{row.last.step}/{row.last.total}", row.last.measure if measured else "", rough)))
 
 
@@ -198,14 +198,16 @@ class LiveTable(Lines):
             more = len(self.rows) - sum(map(len, entries))
             hidden = f"{more} more · " if more else ""
             states = [row.last.state for row in self.rows.values()]
-            doing = "starting" if set(states) == {"waiting"} else tally(states)
-            notes = [f"log: {relative(log, self.root)}" for log in logs]
-            times = " · ".join(filter(None, (duration(now - self.began), self.left(now))))
+            doing = "starting" if set(states) == {"waiting"} else format_state_counts(states)
+            notes = [f"log: {format_relative_path(log, self.root)}" for log in logs]
+            times = " · ".join(filter(None, (format_duration(now - self.began), self.left(now))))
             return Group(table, *(Text(note, "dim") for note in (*notes, f"{hidden}{doing} · {times}")))
 
     def grid(self, entries: Sequence[Sequence[StageProgress]], now: float) -> Table:
         """A line for each entry: a stage, or several branches of a stage with the number in each state."""
-        labels = [rows[0].name if len(rows) == 1 else f"{_stage(rows[0])} ({len(rows)})" for rows in entries]
+        labels = [
+            rows[0].name if len(rows) == 1 else f"{_get_base_stage_name(rows[0])} ({len(rows)})" for rows in entries
+        ]
         room = self.console.width - FIXED - (0 if self.over else DETAIL)
         width = min(max(map(len, labels), default=0), max(room, 24))
         table = Table.grid(padding=(0, 2, 0, 0), expand=True)
@@ -220,10 +222,12 @@ class LiveTable(Lines):
             detail = (
                 self.detail(rows[0], now, room - width)
                 if len(rows) == 1
-                else Text("" if same else tally(states), "dim")
+                else Text("" if same else format_state_counts(states), "dim")
             )
             state = Text(WORDS[same], STYLES[same]) if same else Text()
-            table.add_row(shortened(label, width), state, duration(sum(seconds)) if seconds else "", detail)
+            table.add_row(
+                truncate_name_middle(label, width), state, format_duration(sum(seconds)) if seconds else "", detail
+            )
         return table
 
     def fitting(self, space: int) -> list[list[StageProgress]]:
@@ -236,7 +240,7 @@ class LiveTable(Lines):
         groups: dict[str, list[StageProgress]] = {}
         for row in rows:
             alone = row.last.state in ("running", "failed")
-            groups.setdefault(row.name if alone else _stage(row), []).append(row)
+            groups.setdefault(row.name if alone else _get_base_stage_name(row), []).append(row)
         urgency = {"failed": 0, "running": 0, "waiting": 2, "up-to-date": 3}
 
         def rank(entry: list[StageProgress]) -> tuple[int, float]:
@@ -248,7 +252,7 @@ class LiveTable(Lines):
     def detail(self, row: StageProgress, now: float, spare: int) -> RenderableType:
         """The progress of a running stage, else the reason for its state."""
         if row.last.state == "running" and row.last.step is not None and row.last.total:
-            counted = Text(steps(row, now, measured=self.console.width >= MEASURED))
+            counted = Text(format_step_progress(row, now, measured=self.console.width >= MEASURED))
             if spare < BAR:
                 return counted
             grid = Table.grid(padding=(0, 1))
@@ -257,17 +261,17 @@ class LiveTable(Lines):
         return Text(row.last.reason, "red" if row.last.state == "failed" else "dim", overflow="ellipsis")
 
 
-def _stage(row: StageProgress) -> str:
+def _get_base_stage_name(row: StageProgress) -> str:
     return row.name.partition("@")[0]
 
 
-def shortened(name: str, width: int) -> str:
+def truncate_name_middle(name: str, width: int) -> str:
     """A name within a width: stages differ in their first letters, branches in their last."""
     head = (width - 1) // 2
     return name if len(name) <= width else f"{name[:head]}…{name[len(name) - (width - 1 - head) :]}"
 
 
-def watcher(
+def create_progress_display(
     console: Console, planned: Sequence[PlannedStage], root: Path, past_seconds: Mapping[str, float], jobs: int | None
 ) -> Lines:
     """The live table on a terminal, plain lines elsewhere; `past_seconds` and `jobs` as `Lines` has them."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from rich.console import Console
 from rich.text import Text
 
-from flows.console.summary import STYLES, WORDS, duration
+from flows.console.summary import STYLES, WORDS, format_duration
 from flows.lineage.cleaning.cache_presence import Kept
 from flows.lineage.history import PipelineRun
 
@@ -19,12 +19,12 @@ FIRST = (
 )  # a run's headline has the first of these that it measured
 
 
-def show(console: Console, runs: Sequence[PipelineRun], left: Mapping[str, Kept]) -> None:
+def print_pipeline_runs(console: Console, runs: Sequence[PipelineRun], left: Mapping[str, Kept]) -> None:
     """Print each run in a few lines, the newest first; `left` says whether what it made is still there."""
     if not runs:
         console.print("no pipeline run is on record; `posttrain run` makes the first")
     for run in runs:
-        took = f", {duration((run.ended - run.started).total_seconds())}" if run.ended and not run.point else ""
+        took = f", {format_duration((run.ended - run.started).total_seconds())}" if run.ended and not run.point else ""
         waits = "paused" in run.states.values()
         state = "" if run.status == "FINISHED" else "  waits for people" if waits else f"  {run.status.lower()}"
         console.print(
@@ -32,16 +32,16 @@ def show(console: Console, runs: Sequence[PipelineRun], left: Mapping[str, Kept]
                 (run.id[:8], "bold"),
                 f"  {run.started:%Y-%m-%d %H:%M}  {run.flow}{took}",
                 (state, STYLES["paused"] if waits else "red"),
-                _left(left.get(run.id)),
+                _format_cache_status(left.get(run.id)),
             ),
             Text("  ") + Text(run.changes or run.name, overflow="fold"),
-            *([Text("  ") + _done(run)] if run.states or not run.sweep else []),
-            *(Text("  ") + line for line in _headline(run)),
+            *([Text("  ") + _format_stage_states(run)] if run.states or not run.sweep else []),
+            *(Text("  ") + line for line in _format_headline_metrics(run)),
             sep="\n",
         )
 
 
-def _left(kept: Kept | None) -> Text:
+def _format_cache_status(kept: Kept | None) -> Text:
     """Whether what a run made is still in the cache."""
     if kept is None:
         return Text()
@@ -53,7 +53,7 @@ def _left(kept: Kept | None) -> Text:
     return Text(f"  not all in the cache: {names}", "yellow")
 
 
-def _done(run: PipelineRun) -> Text:
+def _format_stage_states(run: PipelineRun) -> Text:
     """Which stages ran, were restored or failed, and how many were up to date."""
     counts, parts = Counter(run.states.values()), list[Text]()
     for state in ("failed", "skipped", "paused", "behind", "ran", "restored", "up-to-date"):
@@ -64,15 +64,15 @@ def _done(run: PipelineRun) -> Text:
     return Text(", ").join(parts) if parts else Text("it did not get to an end", "dim")
 
 
-def _headline(run: PipelineRun) -> Iterator[Text]:
+def _format_headline_metrics(run: PipelineRun) -> Iterator[Text]:
     for metric in FIRST:
         measured = {key.rpartition("/")[0]: value for key, value in run.metrics.items() if key.endswith(f"/{metric}")}
         if measured:
-            shown = [f"{name} {_number(metric, value)}" for name, value in [*measured.items()][:SHOWN]]
+            shown = [f"{name} {_format_metric_number(metric, value)}" for name, value in [*measured.items()][:SHOWN]]
             rest = f" and {len(measured) - SHOWN} more" if len(measured) > SHOWN else ""
             yield Text(f"{metric}: {', '.join(shown)}{rest}", "dim", overflow="fold")
             return
 
 
-def _number(metric: str, value: float) -> str:
+def _format_metric_number(metric: str, value: float) -> str:
     return f"{100 * value:.1f} %" if metric == "strict_greedy" else f"{value:.3g}"

@@ -14,7 +14,7 @@ from rich.segment import Segment
 from rich.text import Text
 
 from flows.engine.stage_types import PlannedStage, StageResult, State
-from tasks.common.terminal import plain
+from tasks.common.terminal import escape_control_characters
 
 GOOD: tuple[State, ...] = ("ran", "restored", "up-to-date")  # whose outs are those of this run
 REPORTS = ("report", "offline_report", "agents_report")  # the stages that write pages, one in each flow
@@ -72,7 +72,7 @@ class PlainConsole(Console):
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
         """What is written: the texts without control characters, and rich's own orders."""
         for segment in super().render(renderable, options):
-            yield segment if segment.control else Segment(plain(segment.text), segment.style)
+            yield segment if segment.control else Segment(escape_control_characters(segment.text), segment.style)
 
     def on_broken_pipe(self) -> None:
         """Stop printing."""
@@ -80,7 +80,7 @@ class PlainConsole(Console):
         os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Seconds as a person reads them: 0.4 s, 12 s, 3 min 05 s, 1 h 02 min."""
     if seconds < 9.95:
         return f"{seconds:.1f} s"
@@ -92,7 +92,7 @@ def duration(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60:02} min"
 
 
-def tally(states: Iterable[State]) -> str:
+def format_state_counts(states: Iterable[State]) -> str:
     """How many stages are in which state: `2 ran, 1 restored, 11 up to date`."""
     counts = Counter(states)
     order: tuple[State, ...] = (
@@ -102,12 +102,12 @@ def tally(states: Iterable[State]) -> str:
     return ", ".join(f"{counts[state]} {WORDS[state]}" for state in order if counts[state])
 
 
-def relative(path: Path, root: Path) -> str:
+def format_relative_path(path: Path, root: Path) -> str:
     """A path as it is typed from the repository's root."""
     return str(path.relative_to(root) if path.is_relative_to(root) else path)
 
 
-def show_plan(console: Console, planned: Sequence[PlannedStage]) -> None:
+def print_stage_plan(console: Console, planned: Sequence[PlannedStage]) -> None:
     """Print each stage with the reason why it would run, and the number of those that would."""
     width = max((len(stage.name) for stage in planned), default=0)
     for stage in planned:
@@ -117,16 +117,16 @@ def show_plan(console: Console, planned: Sequence[PlannedStage]) -> None:
     console.print(f"{late} of {len(planned)} stages would run" if late else f"all {len(planned)} stages are up to date")
 
 
-def show_results(console: Console, results: Sequence[StageResult], root: Path, seconds: float) -> None:
+def print_run_results(console: Console, results: Sequence[StageResult], root: Path, seconds: float) -> None:
     """Print one line on the outcome, and for each failed stage the end of its log and how to go on."""
     for result in results:
         if result.state != "failed":
             continue
         console.print(Text(f"\n{result.stage} failed: {result.reason or 'see its log'}", STYLES["failed"]))
-        for line in log_end(result.log):
+        for line in read_log_tail(result.log):
             console.print(Text(f"  {line}"))
         if result.log:
-            console.print(Text(f"log: {relative(result.log, root)}"))
+            console.print(Text(f"log: {format_relative_path(result.log, root)}"))
     unrecorded = next((result.unrecorded for result in results if result.unrecorded), "")
     if unrecorded:
         console.print(Text(f"what MLflow has of this run is incomplete: {unrecorded}", STYLES["skipped"]))
@@ -136,21 +136,25 @@ def show_results(console: Console, results: Sequence[StageResult], root: Path, s
             f"restored from a shared cache, with no run here that made it: {', '.join(elsewhere)}", markup=False
         )
     names = [result.stage for result in results]
-    for line in (*left_out(root, names), *cut_off(root, names), *episodes(root, names)):
+    for line in (
+        *iterate_dropped_pair_warnings(root, names),
+        *iterate_truncation_warnings(root, names),
+        *iterate_episode_warnings(root, names),
+    ):
         console.print(Text(line, STYLES["skipped"]))
     failed = any(result.state in ("failed", "skipped") for result in results)
-    console.print(f"{tally(result.state for result in results)} in {duration(seconds)}")
+    console.print(f"{format_state_counts(result.state for result in results)} in {format_duration(seconds)}")
     if failed:
         console.print("What succeeded is kept; mend the cause and run it again to go on.")
 
 
-def headlines(root: Path, stages: Collection[str]) -> list[str]:
+def load_report_headlines(root: Path, stages: Collection[str]) -> list[str]:
     """The sentence of each report among `stages`: what came out, in numbers."""
     files = (root / f"data/{report}/headline.txt" for report in REPORTS if report in stages)
     return [file.read_text().strip() for file in files if file.is_file()]
 
 
-def waiting_for_people(results: Sequence[StageResult]) -> list[str]:
+def format_waiting_stages(results: Sequence[StageResult]) -> list[str]:
     """What waits for people, and last what they are to do; nothing where nothing waits."""
     waiting = [result for result in results if result.awaits and result.state == "paused"]
     others = [result.stage for result in results if result.state == "paused" and result not in waiting]
@@ -162,7 +166,7 @@ def waiting_for_people(results: Sequence[StageResult]) -> list[str]:
     return [f"{names} {verb} for people{after}", *dict.fromkeys(result.reason for result in waiting)]
 
 
-def cut_off(root: Path, stages: Sequence[str]) -> Iterator[str]:
+def iterate_truncation_warnings(root: Path, stages: Sequence[str]) -> Iterator[str]:
     """One line that names each stage most of whose answers its length limit cut off, by its own metrics.
 
     A pretrained model has not learned to end an answer, and is no news.
@@ -183,7 +187,7 @@ def cut_off(root: Path, stages: Sequence[str]) -> Iterator[str]:
         yield f"answers that were cut off at their section's max_new_tokens: {shares}"
 
 
-def left_out(root: Path, stages: Sequence[str]) -> Iterator[str]:
+def iterate_dropped_pair_warnings(root: Path, stages: Sequence[str]) -> Iterator[str]:
     """A line for each stage that learned from less than half of the pairs, since the others are longer than its
     max_length.
     """
@@ -200,7 +204,7 @@ def left_out(root: Path, stages: Sequence[str]) -> Iterator[str]:
                 )
 
 
-def episodes(root: Path, stages: Sequence[str]) -> Iterator[str]:
+def iterate_episode_warnings(root: Path, stages: Sequence[str]) -> Iterator[str]:
     """A line for each stage too many of whose episodes ended otherwise than they should, by its own metrics."""
     for stage in stages:
         if stage.partition("@")[0] not in PLAYING:
@@ -208,18 +212,18 @@ def episodes(root: Path, stages: Sequence[str]) -> Iterator[str]:
         with suppress(OSError, ValueError, AttributeError):
             metrics = json.loads((root / f"data/metrics/{stage}.json").read_text())
             for name, (most, line) in EPISODES.items():
-                if (share := _largest(metrics, name)) > most:
+                if (share := _find_largest_metric(metrics, name)) > most:
                     yield f"{stage}: {line.format(f'{100 * share:.0f} %')}"
 
 
-def _largest(metrics: Mapping[str, Any], name: str) -> float:
+def _find_largest_metric(metrics: Mapping[str, Any], name: str) -> float:
     """The largest of a stage's metrics of that name, of whatever part of its episodes; 0 where there is none."""
     parts = [metrics, *(part for part in metrics.values() if isinstance(part, Mapping))]
     values = [part.get(key) for part in parts for key in (name, f"counted/{name}")]
     return max((value for value in values if isinstance(value, float | int)), default=0.0)
 
 
-def log_end(log: Path | None, lines: int = LOG_LINES) -> list[str]:
+def read_log_tail(log: Path | None, lines: int = LOG_LINES) -> list[str]:
     """The last lines of a log that are not empty, without terminal control characters."""
     if log is None or not log.is_file():
         return []

@@ -8,8 +8,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from flows.console.conclusion import value as shown
-from flows.console.summary import STYLES, duration, log_end, relative, tally
+from flows.console.conclusion import format_metric_value as shown
+from flows.console.summary import STYLES, format_duration, format_relative_path, format_state_counts, read_log_tail
 from flows.engine.stage_types import StageResult
 from flows.sweeps.outcome import HeadlineValue, SettingRow, SweepCost
 from flows.sweeps.sweep import Sweep
@@ -17,7 +17,7 @@ from flows.sweeps.sweep import Sweep
 MOST = 40  # rows that are printed; the page and MLflow have all
 
 
-def show_plan(console: Console, sweep: Sweep) -> None:
+def print_sweep_plan(console: Console, sweep: Sweep) -> None:
     """Print how many points there are, and what they share."""
     late = sum(stage.reason is not None for stage in sweep.planned if stage.name in sweep.nodes)
     count, points = len(sweep.nodes), len(sweep.points)
@@ -27,35 +27,35 @@ def show_plan(console: Console, sweep: Sweep) -> None:
         console.print(line, markup=False)
 
 
-def show_nodes(console: Console, sweep: Sweep) -> None:
+def print_sweep_stages(console: Console, sweep: Sweep) -> None:
     """Print each stage of the graph, with the number of points that share it and whether it would run."""
     width = max(len(stage.name) for stage in sweep.planned)
     for stage in sweep.planned:
         points = len(sweep.owner.part(stage.name)[0].points)
-        about = "to run" if stage.reason else _there(sweep, stage.name)
+        about = "to run" if stage.reason else _format_node_state(sweep, stage.name)
         console.print(f"{stage.name:<{width}}  {points:>3} point{'s' * (points != 1):<1}  {about}", markup=False)
 
 
-def _there(sweep: Sweep, name: str) -> str:
+def _format_node_state(sweep: Sweep, name: str) -> str:
     if sweep.owner.describe(name).state == "behind":
         return "behind"
     return "in the cache" if name in sweep.nodes else "reached"
 
 
-def show_failures(console: Console, sweep: Sweep, results: Sequence[StageResult]) -> None:
+def print_failed_stages(console: Console, sweep: Sweep, results: Sequence[StageResult]) -> None:
     """Print the end of the log of each stage that failed, and how to go on."""
     failed = [result for result in results if result.state == "failed"]
     for result in failed:
         console.print(Text(f"\n{result.stage} failed: {result.reason or 'see its log'}", STYLES["failed"]))
-        for line in log_end(result.log):
+        for line in read_log_tail(result.log):
             console.print(Text(f"  {line}"))
         if result.log:
-            console.print(Text(f"log: {relative(result.log, sweep.root)}"))
+            console.print(Text(f"log: {format_relative_path(result.log, sweep.root)}"))
     if failed:
         console.print("What succeeded is kept; mend the cause and sweep again to go on.")
 
 
-def show_end(
+def print_sweep_results(
     console: Console,
     rows: Sequence[SettingRow],
     names: Sequence[str],
@@ -65,21 +65,24 @@ def show_end(
 ) -> None:
     """Print the table, best first, and what sharing and stopping early saved."""
     if names:
-        console.print(table(rows[:MOST], names))
+        console.print(build_sweep_table(rows[:MOST], names))
         if len(rows) > MOST:
             console.print(f"and {len(rows) - MOST} more; MLflow and the page have all")
-        console.print(meaning(rows), markup=False)
-    console.print(f"{tally(result.state for result in results)} in {duration(seconds)}", markup=False)
+        console.print(format_interval_legend(rows), markup=False)
+    console.print(
+        f"{format_state_counts(result.state for result in results)} in {format_duration(seconds)}", markup=False
+    )
     if cost.alone > cost.ran + 1:
         message = (
-            f"the stages that ran took {duration(cost.ran)}; without sharing it would have been {duration(cost.alone)}"
+            f"the stages that ran took {format_duration(cost.ran)}; without sharing it would have been "
+            f"{format_duration(cost.alone)}"
         )
         console.print(message, markup=False)
     for line in cost.early:
         console.print(line, markup=False)
 
 
-def table(rows: Sequence[SettingRow], names: Sequence[str]) -> Table:
+def build_sweep_table(rows: Sequence[SettingRow], names: Sequence[str]) -> Table:
     """A row for each setting: its parameters, each metric with its interval, its points.
 
     With seeds alone a row for each metric.
@@ -91,7 +94,11 @@ def table(rows: Sequence[SettingRow], names: Sequence[str]) -> Table:
         for name in names:
             for row in rows:
                 single = ", ".join(shown(name.rpartition("/")[2], value.mean) for _, value in row.single[name])
-                made.add_row(name, told(name, row.over_seeds[name]) if name in row.over_seeds else "", single)
+                made.add_row(
+                    name,
+                    format_value_with_interval(name, row.over_seeds[name]) if name in row.over_seeds else "",
+                    single,
+                )
         return made
     keys = list(dict.fromkeys(key for row in rows for key in row.settings))
     for key in keys:
@@ -102,14 +109,16 @@ def table(rows: Sequence[SettingRow], names: Sequence[str]) -> Table:
     if any(row.behind for row in rows):
         made.add_column("behind")
     for row in rows:
-        cells = [told(name, row.over_seeds[name]) if name in row.over_seeds else "" for name in names]
+        cells = [
+            format_value_with_interval(name, row.over_seeds[name]) if name in row.over_seeds else "" for name in names
+        ]
         numbers = ",".join(str(ended.point.number) for ended in row.points)
         behind = [row.behind] if len(made.columns) > len(keys) + len(names) + 1 else []
         made.add_row(*(row.settings.get(key, "") for key in keys), *cells, numbers, *behind)
     return made
 
 
-def told(name: str, value: HeadlineValue) -> str:
+def format_value_with_interval(name: str, value: HeadlineValue) -> str:
     """`72.6 % [68.6, 76.4]`."""
     what = name.rpartition("/")[2]
     if value.low is None or value.high is None:
@@ -118,7 +127,7 @@ def told(name: str, value: HeadlineValue) -> str:
     return f"{shown(what, value.mean)} [{ends[0]}, {ends[1]}]"
 
 
-def meaning(rows: Sequence[SettingRow]) -> str:
+def format_interval_legend(rows: Sequence[SettingRow]) -> str:
     """What the brackets are."""
     counts = {value.seeds for row in rows for value in row.over_seeds.values()}
     if counts <= {1}:
@@ -128,7 +137,9 @@ def meaning(rows: Sequence[SettingRow]) -> str:
     return f"[ ]: 95 % interval over {' or '.join(map(str, sorted(counts)))} seeds (Student's t)"
 
 
-def costs(sweep: Sweep, results: Mapping[str, StageResult], past_seconds: Mapping[str, float]) -> SweepCost:
+def compute_sweep_cost(
+    sweep: Sweep, results: Mapping[str, StageResult], past_seconds: Mapping[str, float]
+) -> SweepCost:
     """What the sweep cost, and would have if each point had run alone; `past_seconds` has the seconds of earlier
     runs.
     """

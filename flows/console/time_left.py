@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from flows.console.summary import duration
+from flows.console.summary import format_duration
 
 
 @dataclass(frozen=True)
@@ -16,7 +16,7 @@ class Remaining:
     upstream: tuple[str, ...]
 
 
-def seconds_left(stages: Sequence[Remaining], cores: int) -> float:
+def estimate_run_seconds_left(stages: Sequence[Remaining], cores: int) -> float:
     """When the last of `stages`, which stand in their order, would end if each began as soon as its upstream has ended
     and cores are free.
     """
@@ -40,19 +40,21 @@ def seconds_left(stages: Sequence[Remaining], cores: int) -> float:
     return now
 
 
-def told(seconds: float, unknown: int) -> str:
+def format_time_left(seconds: float, unknown: int) -> str:
     """`about 12 min left`; with stages that never ran `at least 12 min left`, and nothing where that says nothing."""
     if seconds < 1:
         return ""
-    return f"{'at least' if unknown else 'about'} {roughly(seconds)} left"
+    return f"{'at least' if unknown else 'about'} {format_rough_duration(seconds)} left"
 
 
-def roughly(seconds: float) -> str:
+def format_rough_duration(seconds: float) -> str:
     """An estimate as people read it: from one minute on in whole minutes."""
-    return duration(seconds) if seconds < 60 or seconds >= 3600 else f"{round(seconds / 60)} min"
+    return format_duration(seconds) if seconds < 60 or seconds >= 3600 else f"{round(seconds / 60)} min"
 
 
-def expected(past_seconds: Mapping[str, float], name: str, elapsed: float, estimate: float | None) -> float | None:
+def estimate_stage_seconds_left(
+    past_seconds: Mapping[str, float], name: str, elapsed: float, estimate: float | None
+) -> float | None:
     """Seconds that a stage still takes: by its own steps where it has told of them, else by its last run; None where
     neither is known.
     """

@@ -11,7 +11,7 @@ class WrongUseError(Exception):
 
 
 @contextmanager
-def one_line() -> Iterator[None]:
+def convert_errors_to_wrong_use() -> Iterator[None]:
     """Turn what the engine or the disk raises into a WrongUseError."""
     from flows.engine.plan import PlanError
 

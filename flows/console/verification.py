@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 from rich.status import Status
 
-from flows.console.summary import duration
+from flows.console.summary import format_duration
 from flows.lineage import verifying
 from flows.lineage.reproduction.digests import Files
 from flows.lineage.verifying import CannotReproduceError, Verification
@@ -21,28 +21,28 @@ MOST = 10  # differing files that are shown
 SHORT = 8  # letters of a run or commit
 
 
-def verify(root: Path, console: Console, text: str, keep: bool) -> tuple[Verification | None, str]:
+def verify_and_print_result(root: Path, console: Console, text: str, keep: bool) -> tuple[Verification | None, str]:
     """Make what `text` names again and show what came of it: the outcome, or why it was not possible."""
-    target = verifying.wanted(root, text)
+    target = verifying.resolve_execution_record(root, text)
     run = f"run {target.run_id[:SHORT]}" if target.run_id else "no run on record"
     when = f" of {target.started:%Y-%m-%d %H:%M}" if target.started else ""
     commit = f", commit {target.commit[:SHORT]}" if target.commit and target.commit not in NO_COMMIT else ""
-    _print(
+    _print_sanitized_line(
         console,
         f"{target.stage}: {run}{when}{commit}{'' if target.dirty in (None, 'no', 'unknown') else ' and a patch'}",
     )
     status = console.status(f"{target.stage}: starting") if console.is_terminal else nullcontext()
     try:
         with status as line:
-            outcome = verifying.verify(
-                root, target, lambda message: _print(console, message), _Steps(target.stage, line), keep
+            outcome = verifying.verify_execution(
+                root, target, lambda message: _print_sanitized_line(console, message), _Steps(target.stage, line), keep
             )
     except CannotReproduceError as error:
-        _print(console, f"cannot be made again: {error}")
+        _print_sanitized_line(console, f"cannot be made again: {error}")
         return None, str(error)
-    _show(console, outcome)
+    _print_verification(console, outcome)
     if outcome.copy is not None:
-        _print(console, f"scratch copy: {outcome.copy}")
+        _print_sanitized_line(console, f"scratch copy: {outcome.copy}")
     return outcome, ""
 
 
@@ -54,33 +54,37 @@ class _Steps:
 
     def __call__(self, step: int, total: int, seconds: float, measure: str) -> None:
         if self.line is not None:
-            progress = ", ".join(filter(None, (f"step {step}/{total}", measure, duration(seconds))))
+            progress = ", ".join(filter(None, (f"step {step}/{total}", measure, format_duration(seconds))))
             self.line.update(f"{self.stage}: {progress}")
 
 
-def _show(console: Console, outcome: Verification) -> None:
+def _print_verification(console: Console, outcome: Verification) -> None:
     files = [digest for out in outcome.made.values() for digest in out.values()]
-    took = f"{duration(outcome.ran)} for the command, {duration(outcome.seconds)} in all"
+    took = f"{format_duration(outcome.ran)} for the command, {format_duration(outcome.seconds)} in all"
     if outcome.verdict == "equal":
         size = f"{len(files)} file{'s' * (len(files) != 1)}, {sum(digest.size for digest in files):,} bytes"
-        _print(console, f"equal to the bit: {', '.join(outcome.made)} ({size}; {took})")
+        _print_sanitized_line(console, f"equal to the bit: {', '.join(outcome.made)} ({size}; {took})")
         return
     if not outcome.differences:
-        _print(console, f"differs: the files are equal to the bit, but MLflow has other numbers of the run ({took})")
+        _print_sanitized_line(
+            console, f"differs: the files are equal to the bit, but MLflow has other numbers of the run ({took})"
+        )
     else:
         equal = max(len(files) - len(outcome.differences), 0)
-        _print(console, f"differs: {len(outcome.differences)} of {len(files)} files, {equal} are equal ({took})")
+        _print_sanitized_line(
+            console, f"differs: {len(outcome.differences)} of {len(files)} files, {equal} are equal ({took})"
+        )
     for difference in outcome.differences[:MOST]:
-        _print(console, f"  {difference.line}")
+        _print_sanitized_line(console, f"  {difference.line}")
     if len(outcome.differences) > MOST:
-        _print(console, f"  and {len(outcome.differences) - MOST} more files")
+        _print_sanitized_line(console, f"  and {len(outcome.differences) - MOST} more files")
     if outcome.step is not None:
-        _print(console, f"  {outcome.step.line}")
-    for line in likely(outcome):
-        _print(console, f"  {line}")
+        _print_sanitized_line(console, f"  {outcome.step.line}")
+    for line in format_likely_causes(outcome):
+        _print_sanitized_line(console, f"  {line}")
 
 
-def likely(outcome: Verification) -> list[str]:
+def format_likely_causes(outcome: Verification) -> list[str]:
     """What is another here than on record, as the likely cause of a difference."""
     if not outcome.record.environment:
         return ["versions and machine of the recorded run are not on record"]
@@ -93,7 +97,7 @@ def likely(outcome: Verification) -> list[str]:
     return [f"likely cause: {'; '.join(pairs)}"]
 
 
-def facts(text: str, outcome: Verification | None, problem: str) -> dict[str, Any]:
+def build_verification_json(text: str, outcome: Verification | None, problem: str) -> dict[str, Any]:
     """The outcome as plain data."""
     if outcome is None:
         return {"of": text, "verdict": "failed", "problem": problem}
@@ -110,16 +114,16 @@ def facts(text: str, outcome: Verification | None, problem: str) -> dict[str, An
             name: {"recorded": recorded, "here": other} for name, (recorded, other) in outcome.environment.items()
         },
         "command": outcome.record.entry["cmd"],
-        "inputs": _digests(outcome.inputs),
-        "outs": _digests(outcome.made),
+        "inputs": _convert_digests_to_dicts(outcome.inputs),
+        "outs": _convert_digests_to_dicts(outcome.made),
         "scratch_copy": str(outcome.copy) if outcome.copy else None,
         "seconds": {"laid_out": outcome.laid_out, "command": outcome.ran, "all": outcome.seconds},
     }
 
 
-def _digests(paths: Mapping[str, Files]) -> dict[str, dict[str, dict[str, Any]]]:
+def _convert_digests_to_dicts(paths: Mapping[str, Files]) -> dict[str, dict[str, dict[str, Any]]]:
     return {path: {name: asdict(digest) for name, digest in files.items()} for path, files in paths.items()}
 
 
-def _print(console: Console, line: str) -> None:
+def _print_sanitized_line(console: Console, line: str) -> None:
     console.print("".join(char if char.isprintable() else "?" for char in line), markup=False, highlight=False)

@@ -30,31 +30,31 @@ class AttemptNote:
     run: str = ""  # "" until Prefect's server knows it
 
 
-def write(root: Path, note: AttemptNote) -> None:
+def write_attempt_note(root: Path, note: AttemptNote) -> None:
     """Keep the note, in place of an earlier one of the stage."""
-    file = _file(root, note.stage)
+    file = _get_note_path(root, note.stage)
     file.parent.mkdir(parents=True, exist_ok=True)
     partial = file.with_suffix(f".{os.getpid()}")
     partial.write_text(json.dumps(asdict(note)))
     partial.replace(file)
 
 
-def read(root: Path, stage: str) -> AttemptNote | None:
+def read_attempt_note(root: Path, stage: str) -> AttemptNote | None:
     """The stage's note; None if there is none, or a torn one."""
     try:
-        return AttemptNote(**json.loads(_file(root, stage).read_text()))
+        return AttemptNote(**json.loads(_get_note_path(root, stage).read_text()))
     except (OSError, ValueError, TypeError):
         return None
 
 
-def forget(root: Path, stage: str) -> None:
+def delete_attempt_note(root: Path, stage: str) -> None:
     """Delete the stage's note."""
-    _file(root, stage).unlink(missing_ok=True)
+    _get_note_path(root, stage).unlink(missing_ok=True)
 
 
-def left_behind(root: Path) -> list[AttemptNote]:
+def list_attempt_notes(root: Path) -> list[AttemptNote]:
     """The notes of all stages."""
-    notes = (read(root, file.stem) for file in sorted((root / FOLDER).glob("*.json")))
+    notes = (read_attempt_note(root, file.stem) for file in sorted((root / FOLDER).glob("*.json")))
     return [note for note in notes if note is not None]
 
 
@@ -62,31 +62,31 @@ class StillWritingError(PlanError):
     """A worker that is not wanted any more does not end, so nobody else may touch the outs."""
 
 
-def await_end(root: Path, stage: str, say: Callable[[str], None], failed: Callable[[], bool]) -> None:
+def wait_for_stage_writer(root: Path, stage: str, say: Callable[[str], None], failed: Callable[[], bool]) -> None:
     """Wait until nobody writes the stage's outs any more, and say for whom.
 
     StillWritingError after END_SECONDS if the stage has `failed`, so that nothing but the old outs waits for it.
     """
     deadline = time.monotonic() + END_SECONDS
-    while (holder := stage_lock.held(root, stage)) is not None:
+    while (holder := stage_lock.find_stage_lock_holder(root, stage)) is not None:
         if failed() and time.monotonic() > deadline:
             raise StillWritingError(f"{holder} may still write its outs, and the next run puts the old ones back")
         say(f"waits until {holder} has ended")
         time.sleep(stage_lock.LOOK_SECONDS)
 
 
-def end_writers(root: Path) -> None:
+def stop_leftover_writers(root: Path) -> None:
     """End what a killed coordinator's workers still write in this checkout; PlanError if one does not end."""
-    for note in left_behind(root):
+    for note in list_attempt_notes(root):
         if note.shared:
-            forget(root, note.stage)
+            delete_attempt_note(root, note.stage)
     deadline = time.monotonic() + END_SECONDS
     for file in sorted((root / stage_lock.FOLDER).glob("*.lock")):
-        while (holder := stage_lock.held(root, file.stem)) is not None:
+        while (holder := stage_lock.find_stage_lock_holder(root, file.stem)) is not None:
             if time.monotonic() > deadline:
                 raise PlanError(f"{file.stem}: still being written by {holder}; wait until it ends, or stop it")
             time.sleep(stage_lock.LOOK_SECONDS)
 
 
-def _file(root: Path, stage: str) -> Path:
+def _get_note_path(root: Path, stage: str) -> Path:
     return root / FOLDER / f"{stage}.json"

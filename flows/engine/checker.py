@@ -73,7 +73,7 @@ class Checker:
         return self._process
 
 
-def declared(root: Path, outs: Iterable[Path]) -> Iterator[str]:
+def find_declared_out_faults(root: Path, outs: Iterable[Path]) -> Iterator[str]:
     """One line for each declared out that is missing, empty, or a JSON file with a number that is not finite."""
     for out in outs:
         name = out.relative_to(root) if out.is_relative_to(root) else out
@@ -87,15 +87,18 @@ def declared(root: Path, outs: Iterable[Path]) -> Iterator[str]:
             except ValueError as error:
                 yield f"{out.name}: not JSON: {error}"
             else:
-                yield from (f"{out.name}: {key}: expected a finite number, got {bad}" for key, bad in _bad(content))
+                yield from (
+                    f"{out.name}: {key}: expected a finite number, got {bad}"
+                    for key, bad in _iterate_nonfinite_values(content)
+                )
 
 
-def _bad(value: object, key: str = "") -> Iterator[tuple[str, float]]:
+def _iterate_nonfinite_values(value: object, key: str = "") -> Iterator[tuple[str, float]]:
     if isinstance(value, dict):
         for name, inner in value.items():
-            yield from _bad(inner, f"{key}.{name}" if key else str(name))
+            yield from _iterate_nonfinite_values(inner, f"{key}.{name}" if key else str(name))
     elif isinstance(value, list):
         for index, inner in enumerate(value):
-            yield from _bad(inner, f"{key}[{index}]")
+            yield from _iterate_nonfinite_values(inner, f"{key}[{index}]")
     elif isinstance(value, float) and not math.isfinite(value):
         yield key, value

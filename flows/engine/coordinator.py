@@ -18,12 +18,17 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
 from flows.engine import attempt_notes
-from flows.engine.dvc_changes import why
+from flows.engine.dvc_changes import find_stale_reason
 from flows.engine.dvc_command import CommandRunner, Progress, StageFailed, StageWaiting, WorkerLost
-from flows.engine.dvc_lock import Entry, data, hashes, read_entries
-from flows.engine.dvc_repository import PlanError, Repositories, plain_errors, release
+from flows.engine.dvc_lock import Entry, get_data_hashes, get_entry_hashes, read_lock_entries
+from flows.engine.dvc_repository import (
+    PlanError,
+    Repositories,
+    convert_dvc_errors_to_plan_error,
+    delete_killed_reservations,
+)
 from flows.engine.dvc_stage import COMMAND, DepChanged, StageRecords
-from flows.engine.previous_outputs import recover
+from flows.engine.previous_outputs import recover_previous_outs
 from flows.engine.stage_types import Event, Grant, PlannedStage, StageResult, Watcher
 from flows.machine import stage_lock
 from flows.machine.warm_start import WarmStarts
@@ -94,12 +99,14 @@ class Coordinator:
 
     def __enter__(self) -> Self:
         with ExitStack() as held:
-            held.enter_context(only_run(self._home))
+            held.enter_context(hold_run_lock(self._home))
             held.enter_context(chdir(self.root))  # DVC expects dvc.yaml in the current folder
             held.callback(self._repositories.close)
-            attempt_notes.end_writers(self.root)
-            recover(self._home / "previous", read_entries(self.root))
-            release(self.root, COMMAND)  # no other run is at work here, so any reservation was left by a kill
+            attempt_notes.stop_leftover_writers(self.root)
+            recover_previous_outs(self._home / "previous", read_lock_entries(self.root))
+            delete_killed_reservations(
+                self.root, COMMAND
+            )  # no other run is at work here, so any reservation was left by a kill
             self._held = held.pop_all()
         return self
 
@@ -139,7 +146,7 @@ class Coordinator:
         started = time.monotonic()
         result = StageResult(name, "failed")
         try:
-            with plain_errors():
+            with convert_dvc_errors_to_plan_error():
                 self._take_turns(StageTurn(result, watch, grant or Grant(), on_worker, self.log_of(name)), force)
         except StageWaiting as waiting:
             result.state, result.reason = "paused", str(waiting)
@@ -156,8 +163,8 @@ class Coordinator:
 
     def describe(self, name: str) -> StageResult:
         """The result of a stage that is up to date by the plan, from the records alone."""
-        entry = read_entries(self.root)[name]
-        result = StageResult(name, "up-to-date", outs=hashes(entry, "outs"))
+        entry = read_lock_entries(self.root)[name]
+        result = StageResult(name, "up-to-date", outs=get_entry_hashes(entry, "outs"))
         self._find(result, entry)
         return result
 
@@ -169,7 +176,7 @@ class Coordinator:
     def _find(self, result: StageResult, entry: Entry) -> None:
         """Name the run that made the outs of a stage that did not run now."""
         if self.recorder is not None:
-            with unrecorded(result):
+            with capture_recording_failure(result):
                 result.mlflow_run_id = self.recorder.find(result.stage, entry)
 
     def _take_turns(self, turn: StageTurn, force: bool) -> None:
@@ -193,7 +200,7 @@ class Coordinator:
             ) as records,
         ):
             with records.locked():
-                reason = "forced" if force else why(records.stage)
+                reason = "forced" if force else find_stale_reason(records.stage)
                 result.reason = reason or ""
                 run = False
                 if reason is None:
@@ -207,12 +214,12 @@ class Coordinator:
                     records.make_way()
                     run = True
             if run:
-                result.awaits = tuple(data(records.entry()))
+                result.awaits = tuple(get_data_hashes(records.entry()))
                 self._run(records, turn)
                 result.state = "ran"
             else:
                 self._find(result, records.entry())
-            result.outs = hashes(records.entry(), "outs")
+            result.outs = get_entry_hashes(records.entry(), "outs")
 
     def _run(self, records: StageRecords, turn: StageTurn) -> None:
         """Run the command, validate its outs and record them; on any failure put the previous outs back."""
@@ -220,7 +227,7 @@ class Coordinator:
         left = ATTEMPTS
 
         def await_end(failed: Callable[[], bool]) -> None:
-            attempt_notes.await_end(self.root, turn.result.stage, turn.say, failed)
+            attempt_notes.wait_for_stage_writer(self.root, turn.result.stage, turn.say, failed)
 
         try:
             while True:
@@ -247,7 +254,9 @@ class Coordinator:
         with self._lineage(records, result) as variables:
             turn.say(result.reason)
             if turn.on_worker is None:
-                with stage_lock.hold(self.root, result.stage, f"posttrain run, process {os.getpid()}", waiting) as lock:
+                with stage_lock.hold_stage_lock(
+                    self.root, result.stage, f"posttrain run, process {os.getpid()}", waiting
+                ) as lock:
                     command_grant = replace(grant, environ={**grant.environ, **variables}, keep=(*grant.keep, lock))
                     self._runner.run(records.stage, log, command_grant, turn.tell)
             else:
@@ -257,11 +266,11 @@ class Coordinator:
                 )
                 self._runner.check(records.stage, log)
                 if self.recorder is not None and result.mlflow_run_id is not None:
-                    with unrecorded(result):
+                    with capture_recording_failure(result):
                         self.recorder.made_by(result.mlflow_run_id, facts)
             records.save_outs()
             if self.recorder is not None and result.mlflow_run_id is not None:
-                with unrecorded(result):
+                with capture_recording_failure(result):
                     self.recorder.made(result.mlflow_run_id, result.stage, records.entry())
             records.check_deps()
             records.keep()  # so that nothing is lost where the lock does not become free
@@ -293,17 +302,17 @@ class Coordinator:
             raise
         except StageWaiting as waiting:
             status = "KILLED"
-            with unrecorded(result):
+            with capture_recording_failure(result):
                 self.recorder.waits(run_id, str(waiting))
             raise
         finally:
             killed = status == "FAILED" and self._runner.stopped
-            with unrecorded(result):
+            with capture_recording_failure(result):
                 self.recorder.end(run_id, "KILLED" if killed else status, self.log_of(result.stage))
 
 
 @contextmanager
-def unrecorded(result: StageResult) -> Iterator[None]:
+def capture_recording_failure(result: StageResult) -> Iterator[None]:
     """Note a failure to write to MLflow; DVC's records alone decide how the stage ended."""
     try:
         yield
@@ -312,7 +321,7 @@ def unrecorded(result: StageResult) -> Iterator[None]:
 
 
 @contextmanager
-def only_run(home: Path) -> Iterator[None]:
+def hold_run_lock(home: Path) -> Iterator[None]:
     """Keep other runs out of this repository; the lock ends with the process, even if that is killed."""
     home.mkdir(parents=True, exist_ok=True)
     with (home / "run.lock").open("a") as file:

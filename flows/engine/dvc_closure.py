@@ -13,8 +13,8 @@ from os.path import normpath
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from flows.engine.dvc_lock import LOCKFILE, text_of
-from flows.engine.dvc_repository import plain_errors
+from flows.engine.dvc_lock import LOCKFILE, filter_lock_text
+from flows.engine.dvc_repository import convert_dvc_errors_to_plan_error
 
 if TYPE_CHECKING:
     # The types of DVC's that every reader of its stages names, so that it need not import DVC for them.
@@ -47,14 +47,14 @@ class StageGraph:
         from dvc.dvcfile import load_file
 
         self.repo, self._path = repo, Path(repo.root_dir, "dvc.yaml")
-        self._file, self._facts = load_file(repo, str(self._path)), _facts(self._path)
+        self._file, self._facts = load_file(repo, str(self._path)), _get_file_identity(self._path)
         checked = _checked.get(self._path)
         if checked is not None and checked[0] == self._facts:
             self._file.contents = deepcopy(checked[1])
 
     @cached_property
     def _definitions(self) -> dict[str, Any]:
-        with plain_errors("dvc.yaml"):
+        with convert_dvc_errors_to_plan_error("dvc.yaml"):
             stages: dict[str, Any] = self._file.resolver.resolve().get("stages", {})
             return stages
 
@@ -77,7 +77,7 @@ class StageGraph:
         from dvc.repo.index import Index
 
         needed = self._needed(wanted)
-        with plain_errors("dvc.yaml"):
+        with convert_dvc_errors_to_plan_error("dvc.yaml"):
             loaded: list[Stage] = [*self.load(needed)]
             index = Index(self.repo, [*loaded, *self._data(loaded)])
             graph = index.graph
@@ -106,7 +106,7 @@ class StageGraph:
         outs: dict[PurePosixPath, set[str]] = {}
         within: dict[PurePosixPath, set[str]] = {}  # folder -> the stages that make something in it
         for name, definition in self._definitions.items():
-            for out in _paths(definition, *OUTS):
+            for out in _iterate_dep_or_out_paths(definition, *OUTS):
                 outs.setdefault(out, set()).add(name)
                 for folder in out.parents:
                     within.setdefault(folder, set()).add(name)
@@ -116,7 +116,7 @@ class StageGraph:
             if name not in needed:
                 needed.add(name)
                 kinds = OUTS if self._definitions[name].get("frozen") else ("deps", *OUTS)
-                for path in _paths(self._definitions[name], *kinds):
+                for path in _iterate_dep_or_out_paths(self._definitions[name], *kinds):
                     todo += within.get(path, ())
                     todo += [maker for out_path in (path, *path.parents) for maker in outs.get(out_path, ())]
         return [name for name in self._definitions if name in needed]
@@ -128,7 +128,7 @@ class StageGraph:
 
         path = Path(self.repo.root_dir, LOCKFILE)
         try:
-            return Lockfile.SCHEMA(parse_yaml(text_of(path.read_text(), names), str(path)))
+            return Lockfile.SCHEMA(parse_yaml(filter_lock_text(path.read_text(), names), str(path)))
         except Exception:
             return self._file.lockfile_contents  # or DVC's own error
 
@@ -143,7 +143,7 @@ class StageGraph:
         return [stage for file in files for stage in load_file(self.repo, str(file)).stages.values()]
 
 
-def _facts(path: Path) -> Facts | None:
+def _get_file_identity(path: Path) -> Facts | None:
     try:
         status = path.stat()
     except OSError:  # DVC says so
@@ -151,7 +151,7 @@ def _facts(path: Path) -> Facts | None:
     return status.st_ino, status.st_mtime_ns, status.st_size
 
 
-def _paths(definition: Mapping[str, Any], *kinds: str) -> Iterator[PurePosixPath]:
+def _iterate_dep_or_out_paths(definition: Mapping[str, Any], *kinds: str) -> Iterator[PurePosixPath]:
     """The paths of a stage's outs or deps; in dvc.yaml each is a string, or a key with options."""
     for kind in kinds:
         for entry in definition.get(kind, []):

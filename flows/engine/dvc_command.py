@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flows.engine.checker import Checker, declared
+from flows.engine.checker import Checker, find_declared_out_faults
 from flows.engine.stage_types import Grant
 from flows.machine.supervisor import PEAK_MEMORY, Command
 from flows.machine.warm_start import NEVER_BEGAN, WarmCommand, WarmStarts
@@ -112,7 +112,7 @@ class CommandRunner:
         variables["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), variables.get("PATH", os.defpath)])
         look = _Reports(progress, tell).look
 
-        commands = [[*grant.launcher, *_make_cmd(shell(), command)] for command in _enforce_cmd_list(cmd)]
+        commands = [[*grant.launcher, *_make_cmd(get_shell_path(), command)] for command in _enforce_cmd_list(cmd)]
 
         def cold() -> Command:
             return Command(commands, folder, variables, log, grant.keep)
@@ -127,16 +127,16 @@ class CommandRunner:
         if status == NEVER_BEGAN:
             status = self._run(cold, look)
         if status == WAITING:
-            raise StageWaiting(_last_line(log) or "waiting for people")
+            raise StageWaiting(_read_last_log_line(log) or "waiting for people")
         if status:
-            raise StageFailed(f"{_last_line(log) or 'the command failed'} (exit status {status})")
+            raise StageFailed(f"{_read_last_log_line(log) or 'the command failed'} (exit status {status})")
 
     def check(self, stage: "PipelineStage", log: Path) -> None:
         """StageFailed unless the outs that the command left are valid; what is wrong with them goes into the log
         too.
         """
         made = [Path(out.fs_path) for out in stage.outs]
-        problems = [*declared(self.root, made)] or self._checker.problems(made)
+        problems = [*find_declared_out_faults(self.root, made)] or self._checker.problems(made)
         if self._stopping:
             raise StageFailed("stopped")
         if problems:
@@ -164,7 +164,7 @@ class CommandRunner:
         return status
 
 
-def shell() -> str:
+def get_shell_path() -> str:
     """What runs a command: the account's shell, as for DVC, if it is one that runs commands; nologin, for one, is
     none.
     """
@@ -186,7 +186,7 @@ class _Reports:
             self.tell(report["step"], report["total"], seconds, report.get("measure", ""))
 
 
-def _last_line(log: Path) -> str:
+def _read_last_log_line(log: Path) -> str:
     """The last line that is not empty, shortened and without control characters."""
     with log.open("rb") as file:
         file.seek(max(log.stat().st_size - TAIL, 0))

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from ruamel.yaml.error import YAMLError
 
-from flows.params.files import MOST, PARAMS, ParameterError, check_extent
+from flows.params.files import MOST, PARAMS, ParameterError, check_yaml_size
 
 if TYPE_CHECKING:
     from flows.engine.dvc_closure import Repo
@@ -43,33 +43,33 @@ def open_repo(root: Path) -> "Repo":
         logging.getLogger(name).setLevel(logging.CRITICAL)  # turns off the progress bars as well
     if {*"{}"} & {*str(root.absolute())}:
         raise PlanError(f"{root}: DVC takes braces in a path for the fields of its progress bars; move the repository")
-    _check_extents(root)
-    with plain_errors():
+    _check_yaml_sizes(root)
+    with convert_dvc_errors_to_plan_error():
         repo = Repository(str(root), _wait_for_lock=True)
-        heal_locks(repo)
-        heal_rwlock(repo)
+        delete_stale_lock_files(repo)
+        delete_corrupt_rwlock(repo)
     return repo
 
 
-def _check_extents(root: Path) -> None:
+def _check_yaml_sizes(root: Path) -> None:
     """PlanError where DVC's reader would crash over one of its files, or never end."""
     for name, most in ((PARAMS, MOST), ("dvc.yaml", MOST), ("dvc.lock", MOST_RECORDED)):
         with suppress(OSError, YAMLError):  # which DVC names
             try:
-                check_extent((root / name).read_bytes().decode(errors="replace"), most)
+                check_yaml_size((root / name).read_bytes().decode(errors="replace"), most)
             except ParameterError as error:
-                raise PlanError(_file_problem(name, str(error))) from None
+                raise PlanError(_format_file_problem(name, str(error))) from None
 
 
 @contextmanager
-def locked(repo: "Repo", waiting: Callable[[str], None] | None = None) -> Iterator[None]:
+def hold_dvc_lock(repo: "Repo", waiting: Callable[[str], None] | None = None) -> Iterator[None]:
     """Hold DVC's repository lock. What was read of its settings stays, as it does all through a `dvc repro`; DVC's own
     `lock_repo` reads it anew.
 
     While another process has it, `waiting` is called again and again with a line that says so, and may raise; without
     it the line is printed once.
     """
-    _acquire(repo, waiting or _print_once())
+    _wait_for_dvc_lock(repo, waiting or _make_once_printer())
     try:
         with repo.scm_context(quiet=True):
             repo._lock_depth += 1  # so that DVC's own functions do not take it again
@@ -81,7 +81,7 @@ def locked(repo: "Repo", waiting: Callable[[str], None] | None = None) -> Iterat
         repo.lock.unlock()
 
 
-def _acquire(repo: "Repo", waiting: Callable[[str], None]) -> None:
+def _wait_for_dvc_lock(repo: "Repo", waiting: Callable[[str], None]) -> None:
     """Try again and again: a thread in DVC's own wait for its lock would say nothing, and could not be stopped.
 
     PlanError after a while with `core.hardlink_lock`, where nothing tells a lock that is held from one that a kill has
@@ -94,7 +94,7 @@ def _acquire(repo: "Repo", waiting: Callable[[str], None]) -> None:
     try_once = partial(lock.lock, timedelta(0)) if hard else getattr(lock, "_do_lock", lock.lock)
     patience = time.monotonic() + GIVE_UP_SECONDS
     while True:
-        heal_locks(repo)
+        delete_stale_lock_files(repo)
         try:
             try_once()
             return
@@ -107,11 +107,11 @@ def _acquire(repo: "Repo", waiting: Callable[[str], None]) -> None:
                 raise PlanError(
                     f"{LOCK}: another process has held DVC's lock for {GIVE_UP_SECONDS:.0f} s; {left}"
                 ) from None
-            waiting(f"waits for DVC's lock, which {_holder(repo)} holds")
+            waiting(f"waits for DVC's lock, which {_format_lock_holder(repo)} holds")
             time.sleep(LOOK_SECONDS)
 
 
-def _print_once() -> Callable[[str], None]:
+def _make_once_printer() -> Callable[[str], None]:
     """What prints each line once."""
     printed = set[str]()
 
@@ -123,7 +123,7 @@ def _print_once() -> Callable[[str], None]:
     return write
 
 
-def _holder(repo: "Repo") -> str:
+def _format_lock_holder(repo: "Repo") -> str:
     """The process whose number DVC's lock has, with its command."""
     import psutil
 
@@ -134,7 +134,7 @@ def _holder(repo: "Repo") -> str:
     return "another process"
 
 
-def heal_locks(repo: "Repo") -> None:
+def delete_stale_lock_files(repo: "Repo") -> None:
     """With `core.hardlink_lock` a lock's file is the lock: remove those that the other kind of lock left, which hold
     nothing.
     """
@@ -165,9 +165,9 @@ class Repositories:
         except IndexError:
             repo = open_repo(self.root)
         else:
-            with plain_errors():
+            with convert_dvc_errors_to_plan_error():
                 repo.__dict__.pop("dvcignore", None)  # it may have changed
-                heal_rwlock(repo)
+                delete_corrupt_rwlock(repo)
         try:
             yield repo
         except BaseException:
@@ -181,19 +181,19 @@ class Repositories:
             self._free.pop().close()
 
 
-def heal_rwlock(repo: "Repo") -> None:
+def delete_corrupt_rwlock(repo: "Repo") -> None:
     """Remove a .dvc/tmp/rwlock that is empty or torn: DVC would refuse every run because of it (treeverse/dvc#7615)."""
     from dvc.lock import make_lock
 
     path = Path(repo.tmp_dir or "", "rwlock")
-    if not path.exists() or _is_json(path):
+    if not path.exists() or _is_json_object(path):
         return
     with make_lock(f"{path}.lock", tmp_dir=repo.tmp_dir, hardlink_lock=repo.config["core"].get("hardlink_lock", False)):
-        if path.exists() and not _is_json(path):
+        if path.exists() and not _is_json_object(path):
             path.unlink()
 
 
-def release(root: Path, command: str) -> None:
+def delete_killed_reservations(root: Path, command: str) -> None:
     """Take out of .dvc/tmp/rwlock the reservations of a command that begins with `command` and was killed.
 
     DVC itself keeps them while any process has the same pid, which may be another process by then.
@@ -219,7 +219,7 @@ def release(root: Path, command: str) -> None:
         }
 
 
-def _is_json(path: Path) -> bool:
+def _is_json_object(path: Path) -> bool:
     try:
         return isinstance(json.loads(path.read_text()), dict)
     except (OSError, ValueError):
@@ -227,7 +227,7 @@ def _is_json(path: Path) -> bool:
 
 
 @contextmanager
-def plain_errors(file: str = "") -> Iterator[None]:
+def convert_dvc_errors_to_plan_error(file: str = "") -> Iterator[None]:
     """Turn what DVC raises over a broken file into a PlanError of one line, which names `file` if it names none."""
     from dvc.exceptions import DvcException
     from dvc.scm import SCMError
@@ -235,11 +235,11 @@ def plain_errors(file: str = "") -> Iterator[None]:
     try:
         yield
     except (DvcException, SCMError) as error:
-        line = _one_line(error)
+        line = _format_dvc_error(error)
         raise PlanError(line if not file or ".yaml" in line or ".lock" in line else f"{file}: {line}") from error
 
 
-def _one_line(error: Exception) -> str:
+def _format_dvc_error(error: Exception) -> str:
     from dvc.exceptions import NotDvcRepoError, OutputDuplicationError
     from dvc.scm import SCMError
     from dvc.utils.serialize import YAMLFileCorruptedError
@@ -252,22 +252,22 @@ def _one_line(error: Exception) -> str:
     if isinstance(error, OutputDuplicationError):
         return f"out {error.output}: made by more than one stage: {', '.join(sorted(s.name for s in error.stages))}"
     if isinstance(error, YAMLSyntaxError):
-        return _file_problem(error.path, _syntax(error.exc.__cause__))
+        return _format_file_problem(error.path, _format_yaml_error(error.exc.__cause__))
     if isinstance(error, YAMLFileCorruptedError):
-        return _file_problem(error.path, _syntax(error.__cause__))
+        return _format_file_problem(error.path, _format_yaml_error(error.__cause__))
     if isinstance(error, YAMLValidationError):
         invalid = error.exc
         where = ".".join(str(part) for part in getattr(invalid, "path", []))
-        return _file_problem(error.path, f"{where or 'content'}: {getattr(invalid, 'msg', invalid)}")
+        return _format_file_problem(error.path, f"{where or 'content'}: {getattr(invalid, 'msg', invalid)}")
     cause = error.__cause__
     while cause is not None and not hasattr(cause, "problem_mark"):
         cause = cause.__cause__
-    return " ".join(f"{error}{f': {_syntax(cause)}' if cause else ''}".split())
+    return " ".join(f"{error}{f': {_format_yaml_error(cause)}' if cause else ''}".split())
 
 
-def _file_problem(path: str, problem: str) -> str:
+def _format_file_problem(path: str, problem: str) -> str:
     name, hint = Path(path).name, ""
-    marker = _conflict(Path(path))
+    marker = _find_conflict_line(Path(path))
     if marker is not None:
         problem = f"git's conflict markers from line {marker}"
     if name == "dvc.lock":
@@ -276,7 +276,7 @@ def _file_problem(path: str, problem: str) -> str:
     return f"{name}: {problem}{hint}"
 
 
-def _conflict(path: Path) -> int | None:
+def _find_conflict_line(path: Path) -> int | None:
     """The line of a file at which git's first conflict begins."""
     with suppress(OSError, UnicodeDecodeError):
         lines = path.read_text().splitlines()
@@ -284,14 +284,14 @@ def _conflict(path: Path) -> int | None:
     return None
 
 
-def _syntax(cause: BaseException | None) -> str:
+def _format_yaml_error(cause: BaseException | None) -> str:
     """The line of the YAML fault, and what the parser says of it."""
     mark = getattr(cause, "problem_mark", None)
     return f"broken YAML in line {mark.line + 1}: {getattr(cause, 'problem', None)}" if mark else "broken YAML"
 
 
 @contextmanager
-def params_read_once() -> Iterator[None]:
+def cache_parsed_params() -> Iterator[None]:
     """Let DVC parse params.yaml once for all stages, and find a key without a search; nothing may write the file
     meanwhile.
 
@@ -308,7 +308,7 @@ def params_read_once() -> Iterator[None]:
         return parsed[path]
 
     def find(fs: Any, path: str, keys: Sequence[str] | None = None, flatten: bool = False, **options: Any) -> Any:
-        values = {key: _at(load_once(path, fs, **options), key) for key in keys or () if flatten}
+        values = {key: _get_nested_value(load_once(path, fs, **options), key) for key in keys or () if flatten}
         straight = {key: value for key, value in values.items() if value is not None}
         rest = [key for key in keys or () if key not in straight]
         return {**straight, **read(fs, path, rest, flatten, **options)} if rest or not keys else straight
@@ -320,7 +320,7 @@ def params_read_once() -> Iterator[None]:
         param.load_path, param.read_param_file = load, read
 
 
-def _at(values: Any, key: str) -> Any:
+def _get_nested_value(values: Any, key: str) -> Any:
     for part in key.split("."):
         values = values.get(part) if isinstance(values, Mapping) else None
     return values

@@ -15,8 +15,15 @@ from typing import TYPE_CHECKING, Any, Literal
 from weakref import WeakKeyDictionary
 
 from flows.engine.dvc_closure import StageGraph
-from flows.engine.dvc_lock import Entry, data, hashes, joined, read_entry, write_entry
-from flows.engine.dvc_repository import locked, open_repo
+from flows.engine.dvc_lock import (
+    Entry,
+    get_data_hashes,
+    get_entry_hashes,
+    join_out_hashes,
+    read_lock_entry,
+    write_lock_entry,
+)
+from flows.engine.dvc_repository import hold_dvc_lock, open_repo
 from flows.engine.previous_outputs import Previous
 
 if TYPE_CHECKING:
@@ -54,7 +61,7 @@ class StageRecords:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Hold DVC's repository lock."""
-        with self._gate, locked(self.repo, self._waiting):
+        with self._gate, hold_dvc_lock(self.repo, self._waiting):
             yield
 
     def close(self) -> None:
@@ -63,7 +70,7 @@ class StageRecords:
 
     def entry(self) -> Entry:
         """The stage as dvc.lock has it or would have it."""
-        return entry_of(self.stage)
+        return build_lock_entry(self.stage)
 
     def restore(self) -> bool:
         """Under the lock: if the run cache has the outs, take them from there and record them.
@@ -74,7 +81,7 @@ class StageRecords:
         from dvc_data.hashfile.hash_info import HashInfo
 
         self._keep_previous()
-        if origin(self.stage) == "other inputs":
+        if classify_out_origin(self.stage) == "other inputs":
             for out in self.stage.outs:
                 out.hash_info = HashInfo()  # DVC asks the run cache itself only about a stage without recorded outs
         try:
@@ -104,7 +111,7 @@ class StageRecords:
     def make_way(self) -> None:
         """Under the lock: note the state of the deps, put the old outs aside, reserve the paths against `dvc repro`."""
         self.stage.save_deps()
-        reserved = reserve(self.repo, [self.stage], f"{COMMAND} {self.name}")
+        reserved = hold_path_reservation(self.repo, [self.stage], f"{COMMAND} {self.name}")
         reserved.__enter__()
         self._cleanup.callback(self._free, reserved)
         self._keep_previous()
@@ -127,12 +134,12 @@ class StageRecords:
         """Write the run cache with what a run has made; from there it can be restored even if dvc.lock is never
         written.
         """
-        if _is_kept(self.stage):
+        if _is_stored_in_run_cache(self.stage):
             self.repo.stage_cache.save(self.stage)
 
     def record(self) -> None:
         """Under the lock: write dvc.lock, and delete the old outs."""
-        write_entry(self.root, self.stage)
+        write_lock_entry(self.root, self.stage)
         self._previous.discard()
 
     def undo(self) -> None:
@@ -141,14 +148,14 @@ class StageRecords:
 
     def _keep_previous(self) -> None:
         outs = [out for out in self.stage.outs if not out.persist]
-        self._previous.keep([Path(out.fs_path) for out in outs], read_entry(self.root, self.name))
+        self._previous.keep([Path(out.fs_path) for out in outs], read_lock_entry(self.root, self.name))
 
     def _free(self, reserved: Any) -> None:
         with self._gate:
             reserved.__exit__(None, None, None)
 
 
-def entry_of(stage: "PipelineStage") -> Entry:
+def build_lock_entry(stage: "PipelineStage") -> Entry:
     """The stage as dvc.lock has it or would have it: `cmd`, `deps`, `params`, `outs`."""
     from dvc.stage.serialize import to_single_stage_lockfile
 
@@ -156,7 +163,9 @@ def entry_of(stage: "PipelineStage") -> Entry:
     return entry
 
 
-def reserve(repo: "Repo", stages: "Sequence[PipelineStage]", command: str) -> AbstractContextManager[object]:
+def hold_path_reservation(
+    repo: "Repo", stages: "Sequence[PipelineStage]", command: str
+) -> AbstractContextManager[object]:
     """DVC's own lock of what these stages read and write, in the name of a command."""
     from dvc.rwlock import rwlock
 
@@ -167,12 +176,12 @@ def reserve(repo: "Repo", stages: "Sequence[PipelineStage]", command: str) -> Ab
     return reserved
 
 
-def _is_kept(stage: "PipelineStage") -> bool:
+def _is_stored_in_run_cache(stage: "PipelineStage") -> bool:
     """Whether DVC writes the run cache for this stage, by its own rule: not for one without deps or outs."""
     return bool(stage.deps and stage.outs) and all(out.use_cache or out.is_metric or out.is_plot for out in stage.outs)
 
 
-def origin(stage: "PipelineStage") -> Origin:
+def classify_out_origin(stage: "PipelineStage") -> Origin:
     """What the run cache knows of the outs that dvc.lock records for a stage.
 
     `recorded`: a run with these deps and parameters made them, or the run cache does not keep such stages. `other
@@ -180,32 +189,44 @@ def origin(stage: "PipelineStage") -> Origin:
     by lines. `elsewhere`: it does not know them, as where `dvc pull` brought them without the run cache, or knows them
     from other code, whose edit may have changed nothing.
     """
-    if not _is_kept(stage) or stage.always_changed or any(out.persist or not out.hash_info for out in stage.outs):
+    if (
+        not _is_stored_in_run_cache(stage)
+        or stage.always_changed
+        or any(out.persist or not out.hash_info for out in stage.outs)
+    ):
         return "recorded"
-    entry = entry_of(stage)
-    key, folder = run_cache_key(entry), Path(stage.repo.stage_cache.cache_dir)
+    entry = build_lock_entry(stage)
+    key, folder = compute_run_cache_key(entry), Path(stage.repo.stage_cache.cache_dir)
     below = folder / key[:2] / key
-    if (below / entry_name(entry)).exists() or any(joined(other) == joined(entry) for other in _entries(below)):
+    if (below / compute_entry_hash(entry)).exists() or any(
+        join_out_hashes(other) == join_out_hashes(entry) for other in _iterate_folder_entries(below)
+    ):
         return "recorded"
-    makers = [_makers(stage.repo).get(out, frozenset()) for out in hashes(entry, "outs").items()]
+    makers = [
+        _index_run_cache_by_out(stage.repo).get(out, frozenset()) for out in get_entry_hashes(entry, "outs").items()
+    ]
     if not all(makers):
         return "elsewhere"
-    runs = (run for file in frozenset.intersection(*makers) for run in load_entry(file))
-    return "elsewhere" if any(not _differ(_inputs(run), _inputs(entry)) for run in runs) else "other inputs"
+    runs = (run for file in frozenset.intersection(*makers) for run in load_run_cache_entry(file))
+    return (
+        "elsewhere"
+        if any(not _has_shared_difference(_get_data_and_params(run), _get_data_and_params(entry)) for run in runs)
+        else "other inputs"
+    )
 
 
-def _inputs(entry: Entry) -> Mapping[str, Any]:
-    return {"data": data(entry), "params": entry.get("params", {})}
+def _get_data_and_params(entry: Entry) -> Mapping[str, Any]:
+    return {"data": get_data_hashes(entry), "params": entry.get("params", {})}
 
 
-def _differ(first: object, other: object) -> bool:
+def _has_shared_difference(first: object, other: object) -> bool:
     """Whether a value differs that both have: a new version may know more parameters and deps."""
     if isinstance(first, Mapping) and isinstance(other, Mapping):
-        return any(_differ(value, other[key]) for key, value in first.items() if key in other)
+        return any(_has_shared_difference(value, other[key]) for key, value in first.items() if key in other)
     return first != other
 
 
-def _makers(repo: "Repo") -> Mapping[tuple[str, str], frozenset[Path]]:
+def _index_run_cache_by_out(repo: "Repo") -> Mapping[tuple[str, str], frozenset[Path]]:
     """Path and hash of each out in the run cache -> the entries that have it; read once for a repository that is
     open.
     """
@@ -219,39 +240,39 @@ def _makers(repo: "Repo") -> Mapping[tuple[str, str], frozenset[Path]]:
     return _read[repo]
 
 
-def run_cache_key(entry: Entry) -> str:
+def compute_run_cache_key(entry: Entry) -> str:
     """DVC's own key of the run cache: of the command, deps, params and the paths of the outs."""
     from dvc.stage.cache import _get_cache_hash
 
     return str(_get_cache_hash(dict(entry), key=True))
 
 
-def run_cache_place(root: Path, entry: Entry) -> Path:
+def get_run_cache_path(root: Path, entry: Entry) -> Path:
     """The file in which the run cache keeps this entry: below two letters of its key, under its key, by its own
     hash.
     """
-    key = run_cache_key(entry)
-    return run_cache(root.absolute()) / key[:2] / key / entry_name(entry)
+    key = compute_run_cache_key(entry)
+    return get_run_cache_folder(root.absolute()) / key[:2] / key / compute_entry_hash(entry)
 
 
-def entry_name(entry: Entry) -> str:
+def compute_entry_hash(entry: Entry) -> str:
     """DVC's own hash of a whole entry, by which the run cache names it."""
     from dvc.stage.cache import _get_cache_hash
 
     return str(_get_cache_hash(dict(entry)))
 
 
-def cached_entries(root: Path, key: str) -> Iterator[Entry]:
+def iterate_run_cache_entries(root: Path, key: str) -> Iterator[Entry]:
     """The entries of the run cache under this key."""
-    return _entries(run_cache(root.absolute()) / key[:2] / key)
+    return _iterate_folder_entries(get_run_cache_folder(root.absolute()) / key[:2] / key)
 
 
-def _entries(folder: Path) -> Iterator[Entry]:
+def _iterate_folder_entries(folder: Path) -> Iterator[Entry]:
     for record in folder.glob("*"):
-        yield from load_entry(record)
+        yield from load_run_cache_entry(record)
 
 
-def load_entry(record: Path) -> Iterator[Entry]:
+def load_run_cache_entry(record: Path) -> Iterator[Entry]:
     """The entry in a file of the run cache; none in one that a kill has torn, which DVC ignores too."""
     from dvc.utils.serialize import YAMLFileCorruptedError, load_yaml
 
@@ -262,7 +283,7 @@ def load_entry(record: Path) -> Iterator[Entry]:
 
 
 @lru_cache(maxsize=4)
-def run_cache(root: Path) -> Path:
+def get_run_cache_folder(root: Path) -> Path:
     """The folder of DVC's run cache, for an absolute `root`; to open the repository for each question would cost 70
     ms.
     """

@@ -51,7 +51,7 @@ class HashedFiles(DvcIgnoreFilter):  # type: ignore[misc]
 
     def check(self, path: str) -> None:
         """PlanError where the file or folder is there and cannot be hashed, whatever may lie in it."""
-        if os.path.lexists(path) and (what := files.fault(path, within=False)):
+        if os.path.lexists(path) and (what := files.find_hashing_fault(path, within=False)):
             self._refuse(path, what)
         if os.path.isdir(path) and self.is_ignored_dir(path):
             self._refuse(path, f"{UNSEEN}, or .dvcignore leaves it out: its files are not hashed")
@@ -65,10 +65,12 @@ class HashedFiles(DvcIgnoreFilter):  # type: ignore[misc]
             for name in sorted({*folders} - {*kept}):
                 other = os.path.join(folder, name)
                 if self.fs.exists(os.path.join(other, Repo.DVC_DIR)):
-                    self._refuse(other, files.fault(other, within=True) or f"{UNSEEN}: its files are not hashed")
+                    self._refuse(
+                        other, files.find_hashing_fault(other, within=True) or f"{UNSEEN}: its files are not hashed"
+                    )
             for name in (*kept, *hashed):
                 file = os.path.join(folder, name)
-                if what := files.fault(file, within=True):
+                if what := files.find_hashing_fault(file, within=True):
                     self._refuse(file, what)
             if DvcIgnore.DVCIGNORE_FILE in hashed:
                 other = os.path.join(folder, DvcIgnore.DVCIGNORE_FILE)
@@ -77,7 +79,7 @@ class HashedFiles(DvcIgnoreFilter):  # type: ignore[misc]
             yield folder, kept, hashed
 
     def _refuse(self, path: str, what: str) -> NoReturn:
-        raise PlanError(f"{files.shown(path, self.root_dir)}: {what}")
+        raise PlanError(f"{files.format_relative_path(path, self.root_dir)}: {what}")
 
 
 class Repository(Repo):  # type: ignore[misc]
@@ -89,7 +91,7 @@ class Repository(Repo):  # type: ignore[misc]
         return HashedFiles(self.fs, self.root_dir)
 
 
-def hashed(root: Path, path: Path) -> list[Path]:
+def list_hashed_files(root: Path, path: Path) -> list[Path]:
     """The files of a folder that DVC hashes by the .dvcignore of `root`, or the one file itself; PlanError as above."""
     filesystem = LocalFileSystem()
     walk = HashedFiles(filesystem, str(root))
@@ -99,11 +101,11 @@ def hashed(root: Path, path: Path) -> list[Path]:
     return [Path(folder, name) for folder, _, names in walk.walk(filesystem, str(path)) for name in sorted(names)]
 
 
-def copy(root: Path, path: Path, target: Path) -> None:
+def copy_hashed_files(root: Path, path: Path, target: Path) -> None:
     """Copy a file, or what DVC hashes of a folder, to `target`, which must not exist; PlanError before anything is
     copied.
     """
-    sources = hashed(root, path)
+    sources = list_hashed_files(root, path)
     if path.is_dir():
         target.mkdir(parents=True)
     for file in sources:

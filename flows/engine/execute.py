@@ -108,10 +108,10 @@ class JudgementCount:
         files = {
             file for location in locations for file in (location.rglob("*.jsonl") if location.is_dir() else [location])
         }
-        return {file: _count(file) for file in files if file.suffix == ".jsonl" and file.is_file()}
+        return {file: _count_lines(file) for file in files if file.suffix == ".jsonl" and file.is_file()}
 
 
-def _count(file: Path) -> int:
+def _count_lines(file: Path) -> int:
     with file.open("rb") as content:
         return sum(chunk.count(b"\n") for chunk in iter(lambda: content.read(2**20), b""))
 
@@ -136,10 +136,10 @@ class Execution:
         self.cancelled = False  # by somebody in Prefect
         self.ended: list[StageResult] = []  # of all stages, once the run is over
         self._slots = Slots(jobs, lambda: coordinator.stopped)
-        self._watch, self._ranks = watch, ranks(planned)
+        self._watch, self._ranks = watch, compute_stage_ranks(planned)
         if any(stage.reason and stage.gpu and not (stage.pool or stage.launcher) for stage in planned):
             try:
-                devices.check(self._slots.gpus)
+                devices.check_device_locks(self._slots.gpus)
             except devices.DeviceError as error:
                 raise PlanError(str(error)) from None
         self._telling, self._starting = threading.Lock(), threading.Lock()
@@ -226,7 +226,7 @@ class Execution:
         self.waiting[stage.name] = "Waiting for a GPU" if stage.gpu else "Waiting for a core"
         with self._slots.hold(stage.cpu, stage.gpu, self._ranks[stage.name], holder, tell) as lease:
             del self.waiting[stage.name]
-            yield Grant(devices.variables(lease.names) if self._slots.gpus else {}, lease.files)
+            yield Grant(devices.build_device_environment(lease.names) if self._slots.gpus else {}, lease.files)
 
     def _leave_descendants(self, cause: str, state: State, reason: str) -> None:
         """Give all that depends on a stage this state, unless another stage has kept it from running already."""
@@ -246,7 +246,7 @@ class Execution:
             self._watch(event)
 
 
-def ranks(planned: Sequence[PlannedStage]) -> dict[str, int]:
+def compute_stage_ranks(planned: Sequence[PlannedStage]) -> dict[str, int]:
     """The length of the longest chain of stages after each one; the longest chain begins first."""
     chain_lengths = dict.fromkeys((stage.name for stage in planned), 0)
     for stage in reversed(planned):  # downstream before upstream

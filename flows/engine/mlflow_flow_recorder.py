@@ -15,9 +15,9 @@ from mlflow import MlflowClient
 
 from flows.engine import mlflow_client, mlflow_run_lookup
 from flows.engine.coordinator import Coordinator
-from flows.engine.dvc_lock import Entry, read_entries
+from flows.engine.dvc_lock import Entry, read_lock_entries
 from flows.engine.dvc_repository import PlanError
-from flows.engine.journals.journal import run_ids
+from flows.engine.journals.journal import collect_journal_run_ids
 from flows.engine.mlflow_run_lookup import PEAK_MEMORY, PREFIX
 from flows.engine.mlflow_run_writer import Rows
 from flows.engine.records import mlflow_artifacts
@@ -47,27 +47,27 @@ class FlowRecorder:
         and `at`, its time in milliseconds, which is then set before each call, and `environ`, the tags of its
         environment.
         """
-        self._source, self.root, self.uri = source, root.absolute(), mlflow_database.address(root)
+        self._source, self.root, self.uri = source, root.absolute(), mlflow_database.get_tracking_address(root)
         self._flow, self.at = flow, at  # None: now
-        self.client = mlflow_client.open_store(self.root)
+        self.client = mlflow_client.open_mlflow_store(self.root)
         self._logging_inputs = Lock()  # MLflow's insert fails if two stages log the same new input at once
         self._database, self._rows = Lock(), dict[str, Rows]()  # the stages at work by their runs
         self._unrecorded: dict[str, tuple[str, Entry]] = {}  # what runs have made, where writing it down failed
         self._environment = {
-            **mlflow_database.own_tags(self.root),
+            **mlflow_database.make_clone_tags(self.root),
             PREFIX + "engine": "true",
-            **(environ or run_environment.tags()),
+            **(environ or run_environment.collect_run_tags()),
         }
-        source = source or source_code.state(self.root)
+        source = source or source_code.read_code_state(self.root)
         self._patch = source.digest  # what the flow's own run keeps
-        tags = {**self._environment, **mlflow_client.source_tags(source), PREFIX + "flow": flow}
+        tags = {**self._environment, **mlflow_client.build_source_tags(source), PREFIX + "flow": flow}
         tags["mlflow.source.name"] = f"posttrain run {flow}"
-        with mlflow_run_lookup.one_line():
-            self._experiment = mlflow_client.experiment(self.client, self.root, flow)
-            _end_stale_runs(self.client, self._experiment, self.root, run_ids(self.root))
+        with mlflow_run_lookup.convert_mlflow_errors_to_plan_error():
+            self._experiment = mlflow_client.get_or_create_experiment_id(self.client, self.root, flow)
+            _end_stale_runs(self.client, self._experiment, self.root, collect_journal_run_ids(self.root))
             self.parent = self._create(flow, tags, run_id)
-            mlflow_artifacts.check(self.root, self.parent)
-        mlflow_client.keep_patch(self.root, self.parent, source)
+            mlflow_artifacts.check_artifacts_reachable(self.root, self.parent)
+        mlflow_client.save_patch_artifact(self.root, self.parent, source)
 
     def _create(self, name: str, tags: Mapping[str, str], run_id: str | None) -> str:
         if run_id is None:
@@ -75,7 +75,7 @@ class FlowRecorder:
             return created
         started = self.at or time_ns() // 1_000_000
         mlflow_database.insert_run(self.root, self._flow, run_id, name, tags["mlflow.user"], started)
-        mlflow_client.set_tags(self.client, run_id, tags)
+        mlflow_client.set_run_tags(self.client, run_id, tags)
         return run_id
 
     def start(self, stage: str, entry: Entry, reason: str) -> str:
@@ -83,37 +83,39 @@ class FlowRecorder:
         dvc.lock.
         """
         # of this moment: an edit may have come since the flow began
-        return self.create(stage, entry, reason, self._source or source_code.state(self.root))
+        return self.create(stage, entry, reason, self._source or source_code.read_code_state(self.root))
 
     def create(self, stage: str, entry: Entry, reason: str, source: CodeState, run_id: str | None = None) -> str:
         """The same with this state of the code."""
         tags = {
             **self._environment,
-            **mlflow_client.source_tags(source),
-            **mlflow_client.in_tags(stage, entry),
+            **mlflow_client.build_source_tags(source),
+            **mlflow_client.build_input_tags(stage, entry),
             PREFIX + "reason": reason,
             "mlflow.parentRunId": self.parent,
             "mlflow.source.name": str(entry["cmd"]),
         }
-        with mlflow_run_lookup.one_line():
+        with mlflow_run_lookup.convert_mlflow_errors_to_plan_error():
             run_id = self._create(stage, tags, run_id)
             with self._logging_inputs:
-                mlflow_client.log_inputs(self.client, run_id, entry)
+                mlflow_client.log_dataset_inputs(self.client, run_id, entry)
         if source.digest != self._patch:
-            mlflow_client.keep_patch(self.root, run_id, source)
+            mlflow_client.save_patch_artifact(self.root, run_id, source)
         return run_id
 
     def made_by(self, run_id: str, facts: Mapping[str, str]) -> None:
         """Note the environment of the worker that made the run's outs, in place of this process's own."""
-        with mlflow_run_lookup.one_line():
-            mlflow_client.set_tags(self.client, run_id, {f"{PREFIX}env.{name}": value for name, value in facts.items()})
+        with mlflow_run_lookup.convert_mlflow_errors_to_plan_error():
+            mlflow_client.set_run_tags(
+                self.client, run_id, {f"{PREFIX}env.{name}": value for name, value in facts.items()}
+            )
 
     def waits(self, run_id: str, line: str) -> None:
         """Note that a stage waits for people, so that its run, which is KILLED, is not taken for one that was
         stopped.
         """
-        with mlflow_run_lookup.one_line():
-            mlflow_client.set_tags(self.client, run_id, {PREFIX + "waiting": line})
+        with mlflow_run_lookup.convert_mlflow_errors_to_plan_error():
+            mlflow_client.set_run_tags(self.client, run_id, {PREFIX + "waiting": line})
 
     def variables(self, run_id: str, log: Path) -> dict[str, str]:
         """What a command finds its run by, and the products that the run is recorded with.
@@ -157,10 +159,10 @@ class FlowRecorder:
             return
         stage, entry = self._unrecorded[run_id]
         with (
-            mlflow_run_lookup.one_line()
+            mlflow_run_lookup.convert_mlflow_errors_to_plan_error()
         ):  # the tags first: by them the outs find this run, even where its file is missing
-            mlflow_client.set_tags(self.client, run_id, mlflow_client.out_tags(entry))
-            mlflow_client.keep_record(self.root, run_id, stage, entry, self.client.get_run(run_id).data.tags)
+            mlflow_client.set_run_tags(self.client, run_id, mlflow_client.build_out_tags(entry))
+            mlflow_client.save_record_artifact(self.root, run_id, stage, entry, self.client.get_run(run_id).data.tags)
         del self._unrecorded[run_id]
 
     def end(self, run_id: str, status: str, log: Path) -> None:
@@ -177,12 +179,14 @@ class FlowRecorder:
                 rows.finish()
 
     def _end(self, run_id: str, status: str, log: Path) -> None:
-        with mlflow_run_lookup.one_line():
-            if status != "FINISHED" and mlflow_client.in_run_cache(self.root, self.client.get_run(run_id).data.tags):
+        with mlflow_run_lookup.convert_mlflow_errors_to_plan_error():
+            if status != "FINISHED" and mlflow_client.has_outs_in_run_cache(
+                self.root, self.client.get_run(run_id).data.tags
+            ):
                 status = "FINISHED"
-            if peak_megabytes := _peak_memory(log):
+            if peak_megabytes := _read_peak_memory_megabytes(log):
                 self.client.log_metric(run_id, PEAK_MEMORY, peak_megabytes, self.at, step=0)
-            _end(self.client, self.root, run_id, status, self.at)
+            _seal_and_end_run(self.client, self.root, run_id, status, self.at)
             if log.exists():
                 self.client.log_artifact(run_id, str(log))
 
@@ -191,13 +195,13 @@ class FlowRecorder:
         for rows in self._rows.values():
             with suppress(PlanError):
                 rows.finish()
-        with mlflow_run_lookup.one_line():
+        with mlflow_run_lookup.convert_mlflow_errors_to_plan_error():
             _end_stale_runs(self.client, self._experiment, self.root, at=self.at)
 
     def find(self, stage: str, entry: Entry) -> str | None:
         """The run that made a stage's current outs, for a stage that did not run now."""
-        with mlflow_run_lookup.one_line():
-            return mlflow_client.find(self.root, stage, entry)
+        with mlflow_run_lookup.convert_mlflow_errors_to_plan_error():
+            return mlflow_client.find_or_adopt_maker_run(self.root, stage, entry)
 
     def close(self, results: Iterable[StageResult], complete: bool = True, name_stages: bool = True) -> None:
         """Record in the parent run how each stage ended and which run made its output; without `name_stages` only how
@@ -208,19 +212,19 @@ class FlowRecorder:
         """
         tags, results = dict[str, str](), list(results)
         for result in results if name_stages else ():
-            tags[PREFIX + mlflow_client.tag_name("state", result.stage)] = result.state
+            tags[PREFIX + mlflow_client.format_tag_name("state", result.stage)] = result.state
             if result.mlflow_run_id:
-                tags[PREFIX + mlflow_client.tag_name("run", result.stage)] = result.mlflow_run_id
+                tags[PREFIX + mlflow_client.format_tag_name("run", result.stage)] = result.mlflow_run_id
             if result.state == "paused" and result.awaits:
                 tags[PREFIX + "waiting"] = f"{result.stage}: {result.reason}"
         states = {result.state for result in results}
         status = "FAILED" if states & {"failed", "skipped"} else "KILLED" if "paused" in states else "FINISHED"
-        with mlflow_run_lookup.one_line():
-            mlflow_client.set_tags(self.client, self.parent, tags)
+        with mlflow_run_lookup.convert_mlflow_errors_to_plan_error():
+            mlflow_client.set_run_tags(self.client, self.parent, tags)
             self.client.set_terminated(self.parent, status if complete else "KILLED", self.at)
 
 
-def _peak_memory(log: Path) -> float:
+def _read_peak_memory_megabytes(log: Path) -> float:
     """The megabytes that the supervisor of a stage with this log has noted; 0 if it was killed."""
     try:
         return int(log.with_suffix(".memory").read_text()) / 1e6
@@ -228,21 +232,21 @@ def _peak_memory(log: Path) -> float:
         return 0.0
 
 
-def _end(client: MlflowClient, root: Path, run_id: str, status: str, at: int | None = None) -> None:
+def _seal_and_end_run(client: MlflowClient, root: Path, run_id: str, status: str, at: int | None = None) -> None:
     """End a run; the seal comes first, so that no finished run lacks it after a kill in between."""
     if status == "FINISHED":
-        mlflow_client.seal(client, root, run_id)
+        mlflow_client.seal_run(client, root, run_id)
     client.set_terminated(run_id, status, at)
 
 
-def settle(root: Path, flow: str) -> None:
+def end_killed_runs(root: Path, flow: str) -> None:
     """End the runs that a killed process left as running.
 
     For when nothing else is to run; does nothing beside another run.
     """
-    with suppress(PlanError), Coordinator(root), mlflow_run_lookup.one_line():
-        client = mlflow_client.open_store(root)
-        _end_stale_runs(client, mlflow_client.experiment(client, root, flow), root)
+    with suppress(PlanError), Coordinator(root), mlflow_run_lookup.convert_mlflow_errors_to_plan_error():
+        client = mlflow_client.open_mlflow_store(root)
+        _end_stale_runs(client, mlflow_client.get_or_create_experiment_id(client, root, flow), root)
 
 
 def _end_stale_runs(
@@ -253,8 +257,8 @@ def _end_stale_runs(
 
     Of an MLflow that is shared, those of this clone alone; never those `at_work`.
     """
-    entries = read_entries(root)
-    ours = {PREFIX + "engine": "true", **mlflow_database.own_tags(root)}
+    entries = read_lock_entries(root)
+    ours = {PREFIX + "engine": "true", **mlflow_database.make_clone_tags(root)}
     running = " and ".join(["attributes.status = 'RUNNING'", *(f"tags.`{key}` = '{ours[key]}'" for key in ours)])
     for run in client.search_runs([experiment], running):
         if run.info.run_id in at_work:
@@ -262,8 +266,8 @@ def _end_stale_runs(
         tags = run.data.tags
         entry = entries.get(tags.get(PREFIX + "stage", ""))
         recorded = entry is not None and {
-            **mlflow_client.in_tags(tags[PREFIX + "stage"], entry),
-            **mlflow_client.out_tags(entry),
+            **mlflow_client.build_input_tags(tags[PREFIX + "stage"], entry),
+            **mlflow_client.build_out_tags(entry),
         }
-        finished = (recorded and recorded.items() <= tags.items()) or mlflow_client.in_run_cache(root, tags)
-        _end(client, root, run.info.run_id, "FINISHED" if finished else "KILLED", at)
+        finished = (recorded and recorded.items() <= tags.items()) or mlflow_client.has_outs_in_run_cache(root, tags)
+        _seal_and_end_run(client, root, run.info.run_id, "FINISHED" if finished else "KILLED", at)

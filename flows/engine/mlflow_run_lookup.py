@@ -39,27 +39,29 @@ class Run:
     params: Mapping[str, str]
 
 
-def finished(root: Path, tags: Mapping[str, str]) -> list[Run]:
+def list_finished_runs(root: Path, tags: Mapping[str, str]) -> list[Run]:
     """The newest runs, latest first, that have these tags (named without the prefix)."""
-    with reading(root) as records:
+    with open_records_reader(root) as records:
         runs = records.finished({PREFIX + name: value for name, value in tags.items()}) if records else []
-        return [_run(records, run_id, started) for run_id, started in runs if records]
+        return [_load_run(records, run_id, started) for run_id, started in runs if records]
 
 
-def get(root: Path, run_id: str) -> Run:
+def get_finished_run(root: Path, run_id: str) -> Run:
     """The finished run with this id, from MLflow or from the record that came with a result; PlanError if there is
     none.
     """
-    with reading(root) as records:
+    with open_records_reader(root) as records:
         head = records.head(run_id) if records else None
         if records and head and head.finished:
-            return _run(records, run_id, head.started)
-    if head is None and (record := provenance.of_run(root, run_id)) is not None:
+            return _load_run(records, run_id, head.started)
+    if head is None and (record := provenance.find_run_provenance(root, run_id)) is not None:
         return Run(run_id, datetime.fromtimestamp(record.started / 1000), record.tags, record.params)
-    raise PlanError(f"{mlflow_address.named()}: no finished run {run_id}; it was deleted, or has not ended")
+    raise PlanError(
+        f"{mlflow_address.describe_records_address()}: no finished run {run_id}; it was deleted, or has not ended"
+    )
 
 
-def _run(records: RecordsReader, run_id: str, started: int) -> Run:
+def _load_run(records: RecordsReader, run_id: str, started: int) -> Run:
     return Run(run_id, datetime.fromtimestamp(started / 1000), records.tags(run_id), records.params(run_id))
 
 
@@ -71,10 +73,10 @@ class Index:
     """
 
     def __init__(self, root: Path) -> None:
-        self._root, self._shared = root, mlflow_address.shared(root) is not None
+        self._root, self._shared = root, mlflow_address.find_shared_address(root) is not None
         self._by_key: dict[tuple[str, str], str] = {}
         self._by_out: dict[str, list[str]] = {}
-        with reading(root) as records:
+        with open_records_reader(root) as records:
             if isinstance(records, LocalReader):
                 for run_id, key, outs in records.made():  # the newest first
                     self._by_key.setdefault((key, outs), run_id)
@@ -83,7 +85,11 @@ class Index:
 
     def find(self, key: str, outs: str) -> str | None:
         """The newest run with this run-cache key and these hashes of its outs."""
-        if self._shared and (key, outs) not in self._by_key and (run_id := maker(self._root, key, outs)) is not None:
+        if (
+            self._shared
+            and (key, outs) not in self._by_key
+            and (run_id := find_maker_run(self._root, key, outs)) is not None
+        ):
             self._by_key[key, outs] = run_id
         return self._by_key.get((key, outs))
 
@@ -94,7 +100,7 @@ class Index:
     def makers(self, md5: str) -> list[str]:
         """The runs that made an out with this hash, the newest first; those that only came with results come last."""
         if self._shared and md5 not in self._by_out:
-            with reading(self._root) as records:
+            with open_records_reader(self._root) as records:
                 self._by_out[md5] = records.makers(md5) if isinstance(records, SharedReader) else []
         return [*self._by_out.get(md5, []), *self._carried.get(md5, [])]
 
@@ -102,45 +108,45 @@ class Index:
     def _carried(self) -> Mapping[str, list[str]]:
         """Hash of an out -> the runs that made it and that only the records beside the run cache tell of."""
         runs: dict[str, list[str]] = {}
-        for record in carried(self._root, provenance.executions(self._root)):
+        for record in filter_records_not_in_mlflow(self._root, provenance.list_execution_provenance(self._root)):
             for md5 in set(record.tags.get(PREFIX + "outs", "").split()):
                 runs.setdefault(md5, []).append(record.run_id)
         return runs
 
 
-def carried(root: Path, records: Iterable[Provenance]) -> list[Provenance]:
+def filter_records_not_in_mlflow(root: Path, records: Iterable[Provenance]) -> list[Provenance]:
     """Those of the records whose runs MLflow does not have; a run that was deleted there, or has not ended, is as
     MLflow has it.
     """
     listed = list(records)
     if not listed:
         return []
-    with reading(root) as mlflow:
+    with open_records_reader(root) as mlflow:
         return [record for record in listed if mlflow is None or mlflow.head(record.run_id) is None]
 
 
-def maker(root: Path, key: str, outs: str) -> str | None:
+def find_maker_run(root: Path, key: str, outs: str) -> str | None:
     """The newest finished run with this run-cache key and these hashes of its outs."""
-    with reading(root) as records:
+    with open_records_reader(root) as records:
         return records.maker(key, outs) if records else None
 
 
-def acceptances(root: Path, key: str) -> list[tuple[str, str]]:
+def list_acceptances(root: Path, key: str) -> list[tuple[str, str]]:
     """The runs that record the acceptance of an entry with this run-cache key, the newest first, each with the run that
     made its outs.
     """
-    with reading(root) as records:
+    with open_records_reader(root) as records:
         accepted = records.versions(f"{ACCEPTED}key.{key}", TRIED) if records else []
         heads = ((run_id, made, records.head(run_id)) for run_id, made in accepted if records)
         return [(run_id, made) for run_id, made, head in heads if head and not head.deleted]
 
 
-def accepted_maker(root: Path, key: str, outs: str) -> str | None:
+def find_accepted_maker_run(root: Path, key: str, outs: str) -> str | None:
     """The finished run that made these outs, from which an entry with this run-cache key was accepted to differ in
     nothing that counts.
     """
-    for _, made in acceptances(root, key):
-        with reading(root) as records:
+    for _, made in list_acceptances(root, key):
+        with open_records_reader(root) as records:
             head = records.head(made) if records else None
             is_finished = head is not None and head.finished
             if records and is_finished and records.tags(made).get(PREFIX + "outs") == outs:
@@ -148,41 +154,41 @@ def accepted_maker(root: Path, key: str, outs: str) -> str | None:
     return None
 
 
-def left_running(root: Path) -> bool:
+def has_unfinished_run(root: Path) -> bool:
     """Whether a run of the engine, of this clone, has not ended: it is at work, or was killed."""
-    with reading(root, settled=False) as records:
+    with open_records_reader(root, settled=False) as records:
         return bool(records and records.any_running())
 
 
 @contextmanager
-def reading(root: Path, local: bool = False, settled: bool = True) -> Iterator[RecordsReader | None]:
+def open_records_reader(root: Path, local: bool = False, settled: bool = True) -> Iterator[RecordsReader | None]:
     """The records to read from, None if there are none; faults are a PlanError of one line.
 
     With `local` the repository's own database, wherever MLFLOW_TRACKING_URI points. What has run is recorded to its end
     first, unless `settled` is False.
     """
-    with one_line():
-        elsewhere = not local and mlflow_address.shared(root) is not None
+    with convert_mlflow_errors_to_plan_error():
+        elsewhere = not local and mlflow_address.find_shared_address(root) is not None
         if elsewhere:
             client = mlflow_database.find_shared_client(root)
-            yield None if client is None else SharedReader(client, mlflow_database.own_tags(root))
+            yield None if client is None else SharedReader(client, mlflow_database.make_clone_tags(root))
             return
     if settled:
-        replay_process.settle(root)
+        replay_process.wait_for_recorded_runs(root)
     if not (root / DATABASE).exists():
         yield None
         return
-    with one_line(), closing(mlflow_database.connect(root)) as records:
+    with convert_mlflow_errors_to_plan_error(), closing(mlflow_database.connect_database(root)) as records:
         made = records.execute(MADE).fetchone()  # no tables: the process that made the database was killed before
         yield LocalReader(records) if made else None
 
 
 @contextmanager
-def one_line() -> Iterator[None]:
+def convert_mlflow_errors_to_plan_error() -> Iterator[None]:
     """Turn every fault of the database into a PlanError of one line; a PlanError stays as it is."""
     plan_error: PlanError | None = None
     try:
-        with mlflow_database.one_line():
+        with mlflow_database.raise_as_database_error():
             try:
                 yield
             except PlanError as error:
@@ -193,12 +199,12 @@ def one_line() -> Iterator[None]:
         raise plan_error
 
 
-def metrics(root: Path, run_ids: Iterable[str]) -> dict[str, dict[str, float]]:
+def load_run_metrics(root: Path, run_ids: Iterable[str]) -> dict[str, dict[str, float]]:
     """The last value of each metric of these runs."""
-    with reading(root) as records:
-        return {run_id: numbers(records, run_id) for run_id in run_ids} if records else {}
+    with open_records_reader(root) as records:
+        return {run_id: load_non_nan_metrics(records, run_id) for run_id in run_ids} if records else {}
 
 
-def numbers(records: RecordsReader, run_id: str) -> dict[str, float]:
+def load_non_nan_metrics(records: RecordsReader, run_id: str) -> dict[str, float]:
     """The last value of each metric of a run, without those that are no numbers."""
     return {key: value for key, value in records.latest(run_id).items() if value == value}

@@ -97,7 +97,7 @@ class Rows:
         metrics, end, number = list[Metric](), self._bytes, self._lines
         for line in self._whole_lines():
             try:
-                record = _parse(line)
+                record = _parse_record_line(line)
             except (ValueError, OverflowError, RecursionError, MlflowException) as error:
                 self._pass_over(number + 1, error)
                 record = MetricStep([])
@@ -166,7 +166,7 @@ class Rows:
     @contextmanager
     def _turn(self) -> Iterator[None]:
         """The database for one call; every fault of it is a PlanError."""
-        with self._database, mlflow_run_lookup.one_line():
+        with self._database, mlflow_run_lookup.convert_mlflow_errors_to_plan_error():
             yield
 
     def _pass_over(self, number: int, error: Exception) -> None:
@@ -176,17 +176,17 @@ class Rows:
             self._bad, self._judged = self._bad + 1, number
 
 
-def _parse(line: bytes) -> MetricStep | Params | RunTable:
+def _parse_record_line(line: bytes) -> MetricStep | Params | RunTable:
     """What a line says; ValueError, OverflowError, RecursionError or MlflowException if it says nothing that MLflow
     takes.
     """
     match json.loads(line):
         case {"metrics": dict(metrics), "step": int(step), "time": int(time)}:
-            return MetricStep([_metric(name, value, time, step) for name, value in metrics.items()])
+            return MetricStep([_parse_metric(name, value, time, step) for name, value in metrics.items()])
         case {"params": dict(params)}:
-            return Params([_param(name, value) for name, value in params.items()])
+            return Params([_parse_param(name, value) for name, value in params.items()])
         case {"table": {"columns": list(columns), "data": list(data)}, "name": str(name)}:
-            if not _is_file(name):
+            if not _is_valid_table_path(name):
                 raise ValueError(f"table {name!r}: expected a path below the run's files that ends in .json")
             if not all(isinstance(row, list) and len(row) == len(columns) for row in data):
                 raise ValueError(f"table {name!r}: expected rows with a value for each of {len(columns)} columns")
@@ -194,7 +194,7 @@ def _parse(line: bytes) -> MetricStep | Params | RunTable:
     raise ValueError(EXPECTED)
 
 
-def _metric(name: str, value: object, time: int, step: int) -> Metric:
+def _parse_metric(name: str, value: object, time: int, step: int) -> Metric:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError(f"metric {name!r}: expected a number, got {value!r}")
     if isinstance(step, bool) or not -INTEGER <= step < INTEGER or not 0 <= time < INTEGER:
@@ -203,14 +203,14 @@ def _metric(name: str, value: object, time: int, step: int) -> Metric:
     return Metric(name, float(value), time, step)
 
 
-def _param(name: str, value: object) -> Param:
+def _parse_param(name: str, value: object) -> Param:
     if not isinstance(value, str):
         raise ValueError(f"parameter {name!r}: expected text, got {value!r}")
     value.encode()  # half of a surrogate pair fits no database
     return Param(name, value)
 
 
-def _is_file(name: str) -> bool:
+def _is_valid_table_path(name: str) -> bool:
     parts = name.split("/")
     plain = not NOT_IN_PATHS.intersection(name) and not {"", ".", ".."}.intersection(parts)
     return plain and name.endswith(".json") and name.isprintable()

@@ -22,25 +22,25 @@ OUTSIDE = (TAG, PREFIX + "merged", PREFIX + "cleaned", LATER)  # tags that begin
 SHOWN = ("mlflow.parentRunId", "mlflow.source.name")  # MLflow's own tags that are covered too
 
 
-def compute(root: Path, run_id: str) -> str:
+def compute_run_seal(root: Path, run_id: str) -> str:
     """SHA-256 of the run's own tags, its parameters, every value of its metrics, and its record.json."""
-    return digest(content(root, run_id))
+    return hash_sealed_content(collect_sealed_content(root, run_id))
 
 
-def digest(content: Mapping[str, Any]) -> str:
+def hash_sealed_content(content: Mapping[str, Any]) -> str:
     """The seal over what a run's record holds."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def content(root: Path, run_id: str) -> Mapping[str, Any]:
+def collect_sealed_content(root: Path, run_id: str) -> Mapping[str, Any]:
     """What a run's seal covers."""
-    with mlflow_run_lookup.reading(root) as records:
+    with mlflow_run_lookup.open_records_reader(root) as records:
         assert records is not None, "a run is in a database"
         tags, params = records.tags(run_id), records.params(run_id)
         values = sorted((point.key, point.step, point.value, point.nan) for point in records.values(run_id))
     metrics = [[key, step, repr(float(value)), nan] for key, step, value, nan in values]
     covered_tags = {key: value for key, value in tags.items() if key in SHOWN or key.startswith(PREFIX)}
-    file = mlflow_artifacts.read(root, run_id, RECORD)
+    file = mlflow_artifacts.fetch_artifact(root, run_id, RECORD)
     return {
         "run": run_id,
         "tags": {key: value for key, value in covered_tags.items() if not key.startswith(OUTSIDE)},
@@ -50,6 +50,6 @@ def content(root: Path, run_id: str) -> Mapping[str, Any]:
     }
 
 
-def artifacts(root: Path, run_id: str) -> Path:
+def get_run_artifact_folder(root: Path, run_id: str) -> Path:
     """The folder of a run's files in the repository's own database."""
-    return mlflow_artifacts.folder(root, run_id)
+    return mlflow_artifacts.get_artifact_folder(root, run_id)

@@ -16,23 +16,23 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, NoReturn
 
 from flows.engine import stage_code
-from flows.engine.dvc_changes import NEVER, Seen, is_missing, why, why_if_not_frozen
+from flows.engine.dvc_changes import NEVER, Seen, find_stale_reason, find_stale_reason_if_unfrozen, has_outs_to_pull
 from flows.engine.dvc_closure import StageGraph
-from flows.engine.dvc_repository import PlanError, open_repo, params_read_once, plain_errors
-from flows.engine.dvc_stage import origin
+from flows.engine.dvc_repository import PlanError, cache_parsed_params, convert_dvc_errors_to_plan_error, open_repo
+from flows.engine.dvc_stage import classify_out_origin
 from flows.engine.stage_types import PlannedStage
-from flows.machine.resources import cores, gpus
+from flows.machine.resources import count_cores, list_gpus
 from flows.params.files import PARAMS
 
 if TYPE_CHECKING:
     from flows.engine.dvc_closure import PipelineStage
 
-__all__ = ["FORCED", "PlanError", "plan"]
+__all__ = ["FORCED", "PlanError", "plan_stages"]
 
 FORCED = "forced"  # the reason of a stage that --force names
 
 
-def plan(
+def plan_stages(
     root: Path,
     targets: Sequence[str],
     force: Collection[str] = (),
@@ -50,34 +50,34 @@ def plan(
     with (
         chdir(root),
         closing(open_repo(root)) as repo,
-        params_read_once(),
+        cache_parsed_params(),
     ):  # DVC names files relative to the current folder
         pipeline = StageGraph(repo)
-        wanted = {name for target in targets for name in matching(target, pipeline)}
-        forced = {name for target in force for name in matching(target, pipeline)}
+        wanted = {name for target in targets for name in resolve_stage_target(target, pipeline)}
+        forced = {name for target in force for name in resolve_stage_target(target, pipeline)}
         planned: list[PlannedStage] = []
         seen: Seen = {}
         closure = pipeline.closure(wanted)
-        _check_links(closure.outs, root)
+        _check_no_linked_folders(closure.outs, root)
         if stage_code.STAGE in closure.stages:
-            with plain_errors():
-                late = why(closure.stages[stage_code.STAGE][0], seen) is not None
+            with convert_dvc_errors_to_plan_error():
+                late = find_stale_reason(closure.stages[stage_code.STAGE][0], seen) is not None
             if late:
                 on_work()
-                stage_code.look_ahead(root, (stage for stage, _ in closure.stages.values()), seen)
+                stage_code.record_code_dep_states(root, (stage for stage, _ in closure.stages.values()), seen)
         for name, (stage, upstream) in closure.stages.items():
-            check_deps(stage, closure.outs, root)
-            requested = resources(stage, pools, pool)
-            with plain_errors():
-                direct_reason = FORCED if name in forced else why(stage, seen)
+            check_stage_deps(stage, closure.outs, root)
+            requested = parse_stage_resources(stage, pools, pool)
+            with convert_dvc_errors_to_plan_error():
+                direct_reason = FORCED if name in forced else find_stale_reason(stage, seen)
                 if stage.frozen and direct_reason in (FORCED, NEVER):
                     raise PlanError(
                         f"dvc.yaml: stage '{name}' is frozen, so that it does not run; `dvc unfreeze {name}`"
                     )
-                frozen = why_if_not_frozen(stage, seen) if stage.frozen else None
-                elsewhere = direct_reason is None and origin(stage) == "elsewhere"
-                missing = direct_reason not in (None, FORCED) and is_missing(stage)
-            reason = direct_reason or _upstream_reason(upstream, planned)
+                frozen = find_stale_reason_if_unfrozen(stage, seen) if stage.frozen else None
+                elsewhere = direct_reason is None and classify_out_origin(stage) == "elsewhere"
+                missing = direct_reason not in (None, FORCED) and has_outs_to_pull(stage)
+            reason = direct_reason or _format_upstream_reason(upstream, planned)
             if reason:
                 on_work()
             planned.append(
@@ -95,7 +95,7 @@ def plan(
         return planned
 
 
-def needed(root: Path, targets: Sequence[str], params: str) -> list[str]:
+def list_needed_stages(root: Path, targets: Sequence[str], params: str) -> list[str]:
     """The names of the targets and of all that they need if params.yaml had the text `params`, in topological order;
     PlanError as `plan` raises it.
 
@@ -110,15 +110,15 @@ def needed(root: Path, targets: Sequence[str], params: str) -> list[str]:
         (tree / PARAMS).write_text(params)
         (tree / ".dvc").mkdir()
         (tree / ".dvc/config").write_text(f"[core]\n    no_scm = true\n    site_cache_dir = {tree / '.dvc/site'}\n")
-        with chdir(tree), closing(open_repo(tree)) as repo, params_read_once():
+        with chdir(tree), closing(open_repo(tree)) as repo, cache_parsed_params():
             pipeline = StageGraph(repo)
-            closure = pipeline.closure({name for target in targets for name in matching(target, pipeline)})
+            closure = pipeline.closure({name for target in targets for name in resolve_stage_target(target, pipeline)})
             for stage, _ in closure.stages.values():
-                check_deps(stage, closure.outs, tree)
+                check_stage_deps(stage, closure.outs, tree)
             return [*closure.stages]
 
 
-def matching(target: str, pipeline: StageGraph) -> list[str]:
+def resolve_stage_target(target: str, pipeline: StageGraph) -> list[str]:
     stages = pipeline.names
     names = [name for name in stages if name == target or name.startswith(target + "@")]
     if not names and target in pipeline.empty:
@@ -131,14 +131,14 @@ def matching(target: str, pipeline: StageGraph) -> list[str]:
     return names
 
 
-def _upstream_reason(upstream: Collection[str], planned: Sequence[PlannedStage]) -> str | None:
+def _format_upstream_reason(upstream: Collection[str], planned: Sequence[PlannedStage]) -> str | None:
     running = [
         stage.name for stage in planned if stage.name in upstream and stage.reason and stage.name != stage_code.STAGE
     ]
     return f"upstream {', '.join(running)} will run" if running else None
 
 
-def check_deps(stage: "PipelineStage", outs: Sequence[Path], root: Path) -> None:
+def check_stage_deps(stage: "PipelineStage", outs: Sequence[Path], root: Path) -> None:
     """Raise PlanError unless every dep exists or is made by a stage, can be hashed, and every listed param is in its
     file.
 
@@ -147,7 +147,7 @@ def check_deps(stage: "PipelineStage", outs: Sequence[Path], root: Path) -> None
     for dep in () if stage.frozen else stage.deps:
         path = Path(dep.fs_path)
         if dep in stage.params:
-            with plain_errors():
+            with convert_dvc_errors_to_plan_error():
                 missing = set(dep.params) - set(dep.read_params())
             if missing:
                 raise PlanError(f"{dep.def_path}: {sorted(missing)[0]}: missing, and stage '{stage.name}' needs it")
@@ -158,7 +158,7 @@ def check_deps(stage: "PipelineStage", outs: Sequence[Path], root: Path) -> None
             stage.repo.dvcignore.look_through(dep.fs_path)
 
 
-def _check_links(outs: Sequence[Path], root: Path) -> None:
+def _check_no_linked_folders(outs: Sequence[Path], root: Path) -> None:
     """Raise PlanError if a folder above outs is a link: git and DVC follow none, and no file can be renamed to another
     disk.
     """
@@ -181,7 +181,7 @@ class Resources:
     pool: str = ""
 
 
-def resources(stage: "PipelineStage", pools: bool, pool: str) -> Resources:
+def parse_stage_resources(stage: "PipelineStage", pools: bool, pool: str) -> Resources:
     """What a stage asks for. Unless a worker or a launcher runs it elsewhere, these are at most the cores of the
     machine.
 
@@ -193,30 +193,30 @@ def resources(stage: "PipelineStage", pools: bool, pool: str) -> Resources:
     for key, least in (("cpu", 1), ("gpu", 0), ("processes", 1)):
         value = resources.get(key, least)
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
-            _bad_resource(stage, key, f"expected a number of at least {least}, got {value!r}")
+            _raise_resource_error(stage, key, f"expected a number of at least {least}, got {value!r}")
     if resources.get("shard", "") not in ("", "optimizer", "model"):
-        _bad_resource(stage, "shard", f"expected optimizer or model, got {resources['shard']!r}")
+        _raise_resource_error(stage, "shard", f"expected optimizer or model, got {resources['shard']!r}")
     gpu = resources.get("gpu", 0)
     named = resources.get("pool", pool if gpu else "")
     if not isinstance(named, str):
-        _bad_resource(stage, "pool", f"expected the name of a work pool, got {named!r}")
+        _raise_resource_error(stage, "pool", f"expected the name of a work pool, got {named!r}")
     named = named if pools else ""
-    requested = Resources(resources.get("cpu", 1), gpu, _launcher(stage, resources, local=not named), named)
+    requested = Resources(resources.get("cpu", 1), gpu, _parse_launcher(stage, resources, local=not named), named)
     if requested.pool or requested.launcher:
-        return _of_all_processes(requested, resources)
-    available = len(gpus(os.environ)) if requested.gpu else 0
+        return _multiply_cores_by_processes(requested, resources)
+    available = len(list_gpus(os.environ)) if requested.gpu else 0
     if available and requested.gpu > available:
-        _bad_resource(stage, "gpu", f"asks for {requested.gpu}, this machine has {available}")
-    local = _of_all_processes(replace(requested, gpu=min(requested.gpu, available)), resources)
-    return replace(local, cpu=min(local.cpu, cores()))
+        _raise_resource_error(stage, "gpu", f"asks for {requested.gpu}, this machine has {available}")
+    local = _multiply_cores_by_processes(replace(requested, gpu=min(requested.gpu, available)), resources)
+    return replace(local, cpu=min(local.cpu, count_cores()))
 
 
-def _of_all_processes(requested: Resources, resources: Mapping[str, int]) -> Resources:
+def _multiply_cores_by_processes(requested: Resources, resources: Mapping[str, int]) -> Resources:
     """The same with the cores of all processes together."""
     return replace(requested, cpu=requested.cpu * (requested.gpu or resources.get("processes", 1)))
 
 
-def _launcher(stage: "PipelineStage", resources: Mapping[str, object], local: bool) -> str:
+def _parse_launcher(stage: "PipelineStage", resources: Mapping[str, object], local: bool) -> str:
     """The prefix of the stage's command, or an empty string; PlanError unless it has a program, which a stage run
     `local` finds.
     """
@@ -224,16 +224,16 @@ def _launcher(stage: "PipelineStage", resources: Mapping[str, object], local: bo
     try:
         words = shlex.split(value) if isinstance(value, str) else []
     except ValueError as error:  # a quotation mark without its partner
-        _bad_resource(stage, "launcher", f"{value!r} is no command: {error}")
+        _raise_resource_error(stage, "launcher", f"{value!r} is no command: {error}")
     if not words:
         if "launcher" in resources:
-            _bad_resource(stage, "launcher", f'expected a command such as "srun --gres=gpu:1", got {value!r}')
+            _raise_resource_error(stage, "launcher", f'expected a command such as "srun --gres=gpu:1", got {value!r}')
         return ""
     program = str(Path(stage.wdir, words[0])) if "/" in words[0] else words[0]
     if local and shutil.which(program) is None:
-        _bad_resource(stage, "launcher", f"no program {words[0]} on the PATH of this machine")
+        _raise_resource_error(stage, "launcher", f"no program {words[0]} on the PATH of this machine")
     return str(value)
 
 
-def _bad_resource(stage: "PipelineStage", key: str, what: str) -> NoReturn:
+def _raise_resource_error(stage: "PipelineStage", key: str, what: str) -> NoReturn:
     raise PlanError(f"dvc.yaml: stage '{stage.name}': meta.resources.{key}: {what}")

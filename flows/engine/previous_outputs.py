@@ -45,7 +45,7 @@ class Previous:
         for index, (out, existed) in enumerate(self._note()["outs"].items()):
             kept = self.home / str(index)
             if os.path.lexists(kept) or not existed:  # else a crash came before the move, or after the return
-                remove(Path(out))
+                delete_path(Path(out))
             if os.path.lexists(kept):
                 Path(out).parent.mkdir(parents=True, exist_ok=True)
                 shutil.move(kept, out)
@@ -60,7 +60,7 @@ class Previous:
         return note
 
 
-def recover(home: Path, recorded: Mapping[str, Entry]) -> None:
+def recover_previous_outs(home: Path, recorded: Mapping[str, Entry]) -> None:
     """After a crash: put back what was kept, unless the stage's entry of dvc.lock (`recorded`) has changed since."""
     for folder in home.iterdir() if home.exists() else []:
         previous = Previous(home, folder.name)
@@ -74,7 +74,7 @@ def recover(home: Path, recorded: Mapping[str, Entry]) -> None:
             previous.discard()
 
 
-def remove(path: Path) -> None:
+def delete_path(path: Path) -> None:
     """Delete a file, link or folder, if it is there."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)

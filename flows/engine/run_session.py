@@ -15,14 +15,14 @@ from flows.engine.journals import journal, replay_process
 from flows.engine.journals.journalled_run import JournalledRun
 from flows.engine.journals.recorder_protocol import Recorder
 from flows.engine.stage_types import PlannedStage, StageResult, Watcher
-from flows.engine.warm_stages import warm_starts
+from flows.engine.warm_stages import prepare_warm_starts
 from flows.machine.warm_start import WarmStarts
 from tasks.common import mlflow_address
 from tasks.common.source_code import CodeState
 
 
 @contextmanager
-def started(
+def open_recorded_execution(
     root: Path,
     planned: Sequence[PlannedStage],
     *,
@@ -48,9 +48,9 @@ def started(
     """
     root = root.absolute()
     with ExitStack() as stack:
-        warm = None if cold else warm_starts(planned)
+        warm = None if cold else prepare_warm_starts(planned)
         coordinator = stack.enter_context(owner(warm) if owner else Coordinator(root, workers=workers, warm=warm))
-        elsewhere = mlflow_address.shared(root) is not None
+        elsewhere = mlflow_address.find_shared_address(root) is not None
         if elsewhere:
             from flows.engine.mlflow_flow_recorder import FlowRecorder  # takes seconds
 
@@ -76,16 +76,16 @@ def started(
             except PlanError as error:
                 results[0].unrecorded = results[0].unrecorded or str(error)
             if settled and not elsewhere:
-                _settle(root, recorder.parent, results)
+                _wait_for_recording(root, recorder.parent, results)
 
 
-def _settle(root: Path, run: str, results: Sequence[StageResult]) -> None:
+def _wait_for_recording(root: Path, run: str, results: Sequence[StageResult]) -> None:
     """Wait until all is recorded, and note what is missing with the stages."""
     try:
-        replay_process.settle(root)
+        replay_process.wait_for_recorded_runs(root)
     except PlanError as error:
         results[0].unrecorded = results[0].unrecorded or str(error)
-    faults = {fault["stage"]: fault["text"] for fault in journal.take_faults(root, run)}
+    faults = {fault["stage"]: fault["text"] for fault in journal.pop_recording_faults(root, run)}
     for result in results:
         result.unrecorded = result.unrecorded or faults.pop(result.stage, "")
     for text in faults.values():

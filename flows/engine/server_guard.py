@@ -37,7 +37,7 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Message, Receive, Send], Awaitable[None]]
 
 
-def token(root: Path, file: Path = TOKEN) -> str:
+def load_or_create_token(root: Path, file: Path = TOKEN) -> str:
     """The repository's token, made on first use; only its owner can read the file."""
     path = root / file
     if not path.is_file() or not path.read_text().strip():
@@ -52,7 +52,7 @@ def token(root: Path, file: Path = TOKEN) -> str:
     return path.read_text().strip()
 
 
-def command(port: int) -> list[str]:
+def build_server_command(port: int) -> list[str]:
     """The command that starts the guarded server; the token is passed in the environment as VARIABLE."""
     return [sys.executable, "-P", "-m", "flows.engine.server_guard", str(port)]
 
@@ -62,8 +62,8 @@ class GuardedServer:
 
     def __init__(self, root: Path, port: int, environ: Mapping[str, str], log: Path) -> None:
         self.url, self.log = f"http://{HOST}:{port}", log
-        self.headers = {HEADER: token(root)}
-        self._root, self._command_line = root, command(port)
+        self.headers = {HEADER: load_or_create_token(root)}
+        self._root, self._command_line = root, build_server_command(port)
         self._health = self.url + HEALTH
         self._environ = {**os.environ, **environ, VARIABLE: self.headers[HEADER]}
         self.start()
@@ -95,7 +95,7 @@ class GuardedServer:
         self._command.stop()
 
 
-def free_port(usual: int = 0) -> int:
+def find_free_port(usual: int = 0) -> int:
     """The usual port if it is free, else any free port."""
     for wanted in (usual, 0):
         with socket.socket() as probe:
@@ -125,13 +125,13 @@ class ServerGuard:
         query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
         origin = headers.get("origin")
         if headers.get("host") not in self.hosts or origin not in (None, f"http://{headers['host']}"):
-            return await refuse(scope, send, "this server answers its own pages on loopback only")
+            return await send_refusal(scope, send, "this server answers its own pages on loopback only")
         if self._knows(headers.get(HEADER.lower())) or self._knows(self._cookie(headers)):
             return await self.app(scope, receive, send)
         if scope["type"] == "http" and scope["method"] == "GET" and self._knows(dict(query).get("token")):
             rest = urlencode([(name, value) for name, value in query if name != "token"])
             return await self._welcome(quote(scope["path"]) + (f"?{rest}" if rest else ""), send)
-        return await refuse(scope, send, REFUSAL)
+        return await send_refusal(scope, send, REFUSAL)
 
     def _knows(self, candidate: str | None) -> bool:
         return candidate is not None and hmac.compare_digest(candidate.encode(), self.token.encode())
@@ -147,25 +147,25 @@ class ServerGuard:
         """Keep the token in a cookie, and send the browser to the address without it."""
         cookie = f"{self.cookie}={self.token}; Path=/; HttpOnly; SameSite=Strict"
         location = f"/{path.lstrip('/')}"  # never //another.host
-        await respond(send, 303, b"", [(b"location", location.encode()), (b"set-cookie", cookie.encode())])
+        await send_asgi_response(send, 303, b"", [(b"location", location.encode()), (b"set-cookie", cookie.encode())])
 
 
-async def refuse(scope: Message, send: Send, why: str) -> None:
+async def send_refusal(scope: Message, send: Send, why: str) -> None:
     """Answer 403, or close a websocket before it is open."""
     if scope["type"] == "websocket":
         await send({"type": "websocket.close", "code": 1008})
     else:
-        await respond(send, 403, f"{why}\n".encode(), [(b"content-type", b"text/plain")])
+        await send_asgi_response(send, 403, f"{why}\n".encode(), [(b"content-type", b"text/plain")])
 
 
-async def respond(send: Send, status: int, body: bytes, headers: list[tuple[bytes, bytes]]) -> None:
+async def send_asgi_response(send: Send, status: int, body: bytes, headers: list[tuple[bytes, bytes]]) -> None:
     """Send a whole answer."""
     length = [(b"content-length", str(len(body)).encode()), (b"cache-control", b"no-store")]
     await send({"type": "http.response.start", "status": status, "headers": [*headers, *length]})
     await send({"type": "http.response.body", "body": body})
 
 
-def application() -> App:
+def load_mlflow_application() -> App:
     """MLflow's own ASGI application, configured by its environment variables."""
     import uvicorn  # noqa: F401  # MLflow's own checks of host and origin are there only after it
     from mlflow.server.fastapi_app import app
@@ -181,7 +181,7 @@ def main() -> None:
     secret = os.environ.pop(VARIABLE)
     import uvicorn
 
-    guarded = ServerGuard(application(), secret, port)
+    guarded = ServerGuard(load_mlflow_application(), secret, port)
     uvicorn.run(guarded, host=HOST, port=port, log_level="error", lifespan="on", access_log=False)
 
 

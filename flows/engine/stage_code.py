@@ -21,13 +21,13 @@ __all__ = [
     "FOLDER",
     "SOURCE",
     "STAGE",
-    "chosen_by",
-    "files_of",
-    "hashes",
-    "look_ahead",
-    "recorded_choices",
-    "working_choices",
-    "working_files",
+    "build_recorded_choices",
+    "compute_reached_file_hashes",
+    "compute_stage_code_hashes",
+    "list_chosen_modules",
+    "read_working_choices",
+    "read_working_files",
+    "record_code_dep_states",
 ]
 T = TypeVar("T")
 
@@ -36,11 +36,11 @@ SOURCE = "tasks"  # the folder that all stages' code is in
 _parsed: dict[tuple[str, bytes], Any] = {}  # modules that several versions of the code share
 
 
-def look_ahead(root: Path, stages: "Iterable[PipelineStage]", seen: Seen) -> None:
+def record_code_dep_states(root: Path, stages: "Iterable[PipelineStage]", seen: Seen) -> None:
     """Note in `seen` how each dep of these stages below data/code will differ from its record; PlanError where a module
     is no Python.
     """
-    now = hashes(working_files(root), working_choices(root))
+    now = compute_stage_code_hashes(read_working_files(root), read_working_choices(root))
     for stage in stages:
         for dep in stage.deps:
             path = str(getattr(dep, "def_path", ""))
@@ -50,24 +50,24 @@ def look_ahead(root: Path, stages: "Iterable[PipelineStage]", seen: Seen) -> Non
                 seen[dep.fs_path, recorded] = state
 
 
-def working_files(root: Path) -> Mapping[str, bytes]:
+def read_working_files(root: Path) -> Mapping[str, bytes]:
     """Path in the repository -> content of all files below tasks/ as they are now."""
     from tasks.code import stages
 
-    return stages.working_files(root)
+    return stages.read_working_files(root)
 
 
-def working_choices(root: Path) -> "Choices":
+def read_working_choices(root: Path) -> "Choices":
     """The names of code that params.yaml chooses as it is now; PlanError where it is no YAML."""
     from tasks.code import registries
 
     try:
-        return registries.working_choices(root)
+        return registries.read_working_choices(root)
     except ValueError as error:
         raise PlanError(str(error)) from None
 
 
-def chosen_by(stage: str, params: Mapping[str, Any]) -> list[str]:
+def list_chosen_modules(stage: str, params: Mapping[str, Any]) -> list[str]:
     """The modules that this stage's section chooses, where the stage `code` has these params, by their dotted keys."""
     from tasks.code import registries
 
@@ -76,23 +76,25 @@ def chosen_by(stage: str, params: Mapping[str, Any]) -> list[str]:
         section, _, name = key.partition(".")
         nested.setdefault(section, {})[name] = value
     return sorted(
-        module for modules in registries.modules_of(stage, registries.choices(nested)).values() for module in modules
+        module
+        for modules in registries.list_chosen_modules(stage, registries.collect_choices(nested)).values()
+        for module in modules
     )
 
 
-def recorded_choices(content: bytes | None, recorded: Mapping[str, Any]) -> "Choices":
+def build_recorded_choices(content: bytes | None, recorded: Mapping[str, Any]) -> "Choices":
     """Those of a params.yaml with the values that a stage is recorded with in its place; PlanError where it is no
     YAML.
     """
     from tasks.code import registries
 
     try:
-        return registries.choices({**registries.read(content), **recorded})
+        return registries.collect_choices({**registries.parse_params_yaml(content), **recorded})
     except ValueError as error:
         raise PlanError(str(error)) from None
 
 
-def hashes(files: Mapping[str, bytes], chosen: "Choices") -> dict[str, str]:
+def compute_stage_code_hashes(files: Mapping[str, bytes], chosen: "Choices") -> dict[str, str]:
     """Path below data/code -> DVC's hash of what the stage `code` writes there, where tasks/ has these files and
     params.yaml these choices.
 
@@ -100,28 +102,37 @@ def hashes(files: Mapping[str, bytes], chosen: "Choices") -> dict[str, str]:
     """
     from tasks.code import stages
 
-    return {path: stages.md5(content) for path, content in _contents(_sorted(files), _sorted(chosen)).items()}
+    return {
+        path: stages.compute_md5(content)
+        for path, content in _compute_stage_code_contents(_sort_items(files), _sort_items(chosen)).items()
+    }
 
 
-def files_of(root: Path, path: str) -> Mapping[str, str]:
+def compute_reached_file_hashes(root: Path, path: str) -> Mapping[str, str]:
     """What the stage `code` would write to this path below data/code now: file -> hash of what of it the stage
     reaches.
     """
-    return dict(json.loads(_contents(_sorted(working_files(root)), _sorted(working_choices(root))).get(path, b"{}")))
+    return dict(
+        json.loads(
+            _compute_stage_code_contents(
+                _sort_items(read_working_files(root)), _sort_items(read_working_choices(root))
+            ).get(path, b"{}")
+        )
+    )
 
 
-def _sorted(entries: Mapping[str, T]) -> tuple[tuple[str, T], ...]:
+def _sort_items(entries: Mapping[str, T]) -> tuple[tuple[str, T], ...]:
     return tuple(sorted(entries.items()))
 
 
 @lru_cache(maxsize=2)  # some seconds for each version of the code, of which one command asks several times
-def _contents(
+def _compute_stage_code_contents(
     files: tuple[tuple[str, bytes], ...], chosen: tuple[tuple[str, tuple[str, ...]], ...]
 ) -> Mapping[str, bytes]:
     from tasks.code import stages
 
     try:
-        made = stages.contents(dict(files), dict(chosen), _parsed)
+        made = stages.build_code_files(dict(files), dict(chosen), _parsed)
     except ValueError as error:
         raise PlanError(str(error)) from None
     return {path.as_posix(): content for path, content in made.items()}

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from flows.engine.stage_types import PlannedStage
-from flows.machine.warm_start import WarmStarts, parsed
+from flows.machine.warm_start import WarmStarts, parse_python_module_command
 
 LANGUAGE = (
     *("numpy", "pandas", "pandera.pandas", "pyarrow.parquet", "pydantic", "ruamel.yaml", "psutil", "torch"),
@@ -27,7 +27,7 @@ MODULES = {
 }
 
 
-def warm_starts(planned: Iterable[PlannedStage]) -> WarmStarts | None:
+def prepare_warm_starts(planned: Iterable[PlannedStage]) -> WarmStarts | None:
     """What starts the commands of a run; stages warm where there are two at least, since for one alone a server's
     imports would gain nothing.
 
@@ -37,5 +37,5 @@ def warm_starts(planned: Iterable[PlannedStage]) -> WarmStarts | None:
         return None
     path = str(Path(sys.executable).parent)
     local_stages = [stage for stage in planned if stage.reason and not (stage.pool or stage.launcher)]
-    able = [stage for stage in local_stages if parsed(stage.cmd, path, MODULES)]
+    able = [stage for stage in local_stages if parse_python_module_command(stage.cmd, path, MODULES)]
     return WarmStarts(MODULES if len(able) > 1 else {}).prepare() if local_stages else None

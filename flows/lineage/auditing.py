@@ -11,8 +11,8 @@ from pathlib import Path
 
 from flows.engine import dvc_lock, mlflow_run_lookup
 from flows.engine.dvc_lock import Entry
-from flows.engine.dvc_repository import PlanError, plain_errors
-from flows.engine.dvc_stage import run_cache_key
+from flows.engine.dvc_repository import PlanError, convert_dvc_errors_to_plan_error
+from flows.engine.dvc_stage import compute_run_cache_key
 from flows.lineage import chain, execution_record, history
 from flows.lineage.acceptance import acceptance_runs as acceptance
 from flows.lineage.chain import Link
@@ -27,10 +27,10 @@ from flows.lineage.checks.origins import Origins
 from flows.lineage.checks.pages import Pages
 from flows.lineage.checks.pipelines import Pipelines
 from flows.lineage.checks.rebuilt_reports import Remade
-from flows.lineage.checks.record_agreement import Records, likely_run
+from flows.lineage.checks.record_agreement import Records, find_likely_run
 from flows.lineage.checks.runs import RunsCheck
 from flows.lineage.checks.sources import CodeCheck
-from flows.lineage.checks.subjects import Subject, Unfinished, unfinished
+from flows.lineage.checks.subjects import Subject, Unfinished, load_unfinished_work
 from flows.lineage.execution_record import ExecutionRecord
 from flows.lineage.history import PipelineRun
 
@@ -45,7 +45,7 @@ class Scope:
     pipelines: Sequence[PipelineRun]
 
 
-def audit(
+def audit_lineage(
     root: Path,
     target: str | None = None,
     everything: bool = False,
@@ -59,34 +59,34 @@ def audit(
     read and to be read. PlanError where the records cannot be read at all.
     """
     began, findings, root = time.monotonic(), Audit(), root.absolute()
-    with plain_errors():
-        entries = dvc_lock.read_entries(root)
-    link = chain.chain(root, target) if target is not None else None
-    wanted = {node.stage for node in _links(link) if node.stage} if link is not None else None
-    pipeline = dvc_pipeline.read(root, wanted)
-    pipelines = history.pipelines(root, None if everything else NEWEST, clone_only=True)
-    left = unfinished(root, pipelines, entries)
+    with convert_dvc_errors_to_plan_error():
+        entries = dvc_lock.read_lock_entries(root)
+    link = chain.trace_lineage(root, target) if target is not None else None
+    wanted = {node.stage for node in _iterate_chain_links(link) if node.stage} if link is not None else None
+    pipeline = dvc_pipeline.load_dvc_pipeline(root, wanted)
+    pipelines = history.load_pipeline_runs(root, None if everything else NEWEST, clone_only=True)
+    left = load_unfinished_work(root, pipelines, entries)
     cache = RunCache(root)
     fits = _Fit(root, pipelines, cache)
-    scope = _scope(root, link, everything, entries, pipeline.stages, fits)
+    scope = _select_audit_scope(root, link, everything, entries, pipeline.stages, fits)
     memory = Memory(root, full)
     if not entries:
         findings.remark("record", "dvc.lock", "records nothing yet; `posttrain run` makes the first results")
-    _say_what_is_left(findings, left, sorted(entries.keys() - pipeline.stages) if link is None else [])
-    outs = {path for entry in entries.values() for path in dvc_lock.hashes(entry, "outs")}
-    Bytes(findings, root, memory, Origins(root, entries), pipeline, left, on_progress or _silent).check(
+    _add_unfinished_remarks(findings, left, sorted(entries.keys() - pipeline.stages) if link is None else [])
+    outs = {path for entry in entries.values() for path in dvc_lock.get_entry_hashes(entry, "outs")}
+    Bytes(findings, root, memory, Origins(root, entries), pipeline, left, on_progress or _ignore_progress).check(
         scope.subjects, outs
     )
     records = Records(findings, root, left, cache)
     records.check(scope.subjects)
-    with mlflow_run_lookup.reading(root) as rows:
+    with mlflow_run_lookup.open_records_reader(root) as rows:
         RunsCheck(findings, root, rows, memory).check(scope.subjects)
         Accepted(findings, root, rows).check(scope.subjects, everything)
         of_pipelines = Pipelines(findings, root, rows, memory)
         of_pipelines.check(scope.pipelines, scope.subjects, everything)
     CodeCheck(findings, root, memory, left).check(scope.subjects)
     current = [subject for subject in scope.subjects if subject.current]
-    _edited(
+    _check_edited_settings(
         findings,
         root,
         left,
@@ -101,11 +101,11 @@ def audit(
     return findings
 
 
-def _silent(done: int, total: int) -> None:
+def _ignore_progress(done: int, total: int) -> None:
     """Nobody listens."""
 
 
-def _scope(
+def _select_audit_scope(
     root: Path,
     link: Link | None,
     everything: bool,
@@ -115,12 +115,18 @@ def _scope(
 ) -> Scope:
     """The executions and pipeline runs to check; stages that dvc.yaml does not have any more are left out."""
     if link is not None:
-        subjects = list(_chain(root, link, entries, fits))
+        subjects = list(_iterate_chain_subjects(root, link, entries, fits))
     else:
-        subjects = [fits.current(made) for stage, made in execution_record.now(root).items() if stage in defined]
+        subjects = [
+            fits.current(made)
+            for stage, made in execution_record.load_current_records(root).items()
+            if stage in defined
+        ]
     if everything:
         run_ids = {subject.run_id for subject in subjects}
-        subjects += [Subject(made, current=False) for made in _all(root) if made.run_id not in run_ids]
+        subjects += [
+            Subject(made, current=False) for made in _iterate_finished_executions(root) if made.run_id not in run_ids
+        ]
         return Scope(subjects, fits.pipelines)
     made_by = {subject.run_id for subject in subjects}
     newest = {run.flow: run for run in reversed(fits.pipelines) if made_by.intersection(run.runs.values())}
@@ -139,17 +145,17 @@ class _Fit:
 
     def current(self, made: ExecutionRecord) -> Subject:
         """The result with its run; with the one that fits best where none fits exactly."""
-        run_id = made.run_id or likely_run(self.root, made.stage, made.entry, self.pipelines, self.cache)
+        run_id = made.run_id or find_likely_run(self.root, made.stage, made.entry, self.pipelines, self.cache)
         if made.run_id is None and run_id is not None:
             try:
-                like = execution_record.of_run(self.root, run_id)
+                like = execution_record.load_run_record(self.root, run_id)
             except PlanError:  # only its files are left
                 like = ExecutionRecord(made.stage, made.entry, run_id)
             made = replace(like, stage=made.stage, entry=made.entry, accepted=made.accepted)
         return Subject(made, current=True)
 
 
-def _links(link: Link) -> Iterator[Link]:
+def _iterate_chain_links(link: Link) -> Iterator[Link]:
     """Every link of a chain, each once; a raw one too."""
     seen, todo = set[tuple[str, str]](), [link]
     while todo:
@@ -160,35 +166,35 @@ def _links(link: Link) -> Iterator[Link]:
             yield node
 
 
-def _chain(root: Path, link: Link, entries: Mapping[str, Entry], fits: _Fit) -> Iterator[Subject]:
+def _iterate_chain_subjects(root: Path, link: Link, entries: Mapping[str, Entry], fits: _Fit) -> Iterator[Subject]:
     """The executions behind an output, each once."""
     seen = set[tuple[str, str | None]]()
-    for node in _links(link):
+    for node in _iterate_chain_links(link):
         if node.stage is None or (node.stage, node.run_id) in seen:
             continue
         seen.add((node.stage, node.run_id))
-        made = execution_record.of_run(root, node.run_id) if node.run_id else None
+        made = execution_record.load_run_record(root, node.run_id) if node.run_id else None
         entry = entries.get(node.stage, {})
-        current = dvc_lock.hashes(entry, "outs").get(node.path) == node.hash
-        steps = acceptance.steps(root, node.stage, entry) if current else ()
+        current = dvc_lock.get_entry_hashes(entry, "outs").get(node.path) == node.hash
+        steps = acceptance.find_acceptance_steps(root, node.stage, entry) if current else ()
         entry = steps[-1].before if steps else entry
-        if current and (made is None or run_cache_key(made.entry) == run_cache_key(entry)):
+        if current and (made is None or compute_run_cache_key(made.entry) == compute_run_cache_key(entry)):
             base = made or ExecutionRecord(node.stage, entry)
             yield fits.current(replace(base, stage=node.stage, entry=entry, accepted=steps))
         elif made is not None:
             yield Subject(made, current=False)
 
 
-def _all(root: Path) -> Iterator[ExecutionRecord]:
+def _iterate_finished_executions(root: Path) -> Iterator[ExecutionRecord]:
     """Every finished run of a stage that made something."""
-    with mlflow_run_lookup.reading(root) as rows:
+    with mlflow_run_lookup.open_records_reader(root) as rows:
         for run_id in rows.stage_runs() if rows else ():
-            row = database.row(rows, run_id)
+            row = database.find_run_row(rows, run_id)
             if row is not None and row.status == "FINISHED" and not row.deleted and row.tag("outs"):
-                yield execution_record.of_run(root, run_id)
+                yield execution_record.load_run_record(root, run_id)
 
 
-def _say_what_is_left(findings: Audit, left: Unfinished, undefined: Sequence[str]) -> None:
+def _add_unfinished_remarks(findings: Audit, left: Unfinished, undefined: Sequence[str]) -> None:
     if left.at_work:
         findings.remark("record", "posttrain run", "is at work here now; what it makes is not recorded yet")
     for stage in sorted(left.stages):
@@ -198,7 +204,7 @@ def _say_what_is_left(findings: Audit, left: Unfinished, undefined: Sequence[str
         findings.remark("record", stage, "is in dvc.lock, but not in dvc.yaml any more; it is not checked")
 
 
-def _edited(
+def _check_edited_settings(
     findings: Audit, root: Path, left: Unfinished, current: Sequence[Subject], edited: Mapping[str, Sequence[str]]
 ) -> None:
     """params.yaml and dvc.yaml as they are now, against what the current results were made with."""

@@ -13,24 +13,24 @@ from flows.lineage.cleaning import removal_log
 MD5 = re.compile(r"[0-9a-f]{32}(\.dir)?")
 
 
-def path(root: Path, md5: str) -> Path | None:
+def find_cache_object(root: Path, md5: str) -> Path | None:
     """The file that holds this object, or None where the cache does not have it (any more)."""
     if not MD5.fullmatch(md5):
         return None
-    file = _folder(root.absolute()) / md5[:2] / md5[2:]
+    file = _get_cache_folder(root.absolute()) / md5[:2] / md5[2:]
     return file if file.is_file() else None
 
 
-def files(root: Path, md5: str) -> dict[str, str]:
+def list_cached_files(root: Path, md5: str) -> dict[str, str]:
     """Path within the folder -> hash of each file of a folder's object; of a file's object {"": md5}.
 
     PlanError if the cache does not have the folder's list, or if that is not a list of paths below the folder.
     """
     if not md5.endswith(".dir"):
         return {"": md5}
-    listed = path(root, md5)
+    listed = find_cache_object(root, md5)
     if listed is None:
-        raise PlanError(f"{md5}: the cache does not have this folder; it was {_why(root, md5)}")
+        raise PlanError(f"{md5}: the cache does not have this folder; it was {_explain_missing_object(root, md5)}")
     try:
         hashes = {str(item["relpath"]): str(item["md5"]) for item in json.loads(listed.read_text())}
     except (ValueError, TypeError, KeyError, OSError):
@@ -42,23 +42,29 @@ def files(root: Path, md5: str) -> dict[str, str]:
     return hashes
 
 
-def whole(root: Path, md5: str) -> bool:
+def is_cache_object_complete(root: Path, md5: str) -> bool:
     """Whether the cache has this object, of a folder all files."""
     with suppress(PlanError):
-        return all(path(root, object_md5) is not None for object_md5 in (md5, *files(root, md5).values()))
+        return all(
+            find_cache_object(root, object_md5) is not None
+            for object_md5 in (md5, *list_cached_files(root, md5).values())
+        )
     return False
 
 
-def lay_out(root: Path, md5: str, target: Path) -> None:
+def copy_from_cache(root: Path, md5: str, target: Path) -> None:
     """Copy a file or folder out of the cache to `target`, which must not exist; PlanError if something of it is
     missing.
     """
-    hashes = files(root, md5)
-    sources = {name: path(root, file_md5) for name, file_md5 in hashes.items()}
+    hashes = list_cached_files(root, md5)
+    sources = {name: find_cache_object(root, file_md5) for name, file_md5 in hashes.items()}
     for name, source in sources.items():
         if source is None:
             shown_path = f"{target.name}/{name}".rstrip("/")
-            raise PlanError(f"{shown_path}: {hashes[name]} is not in the cache; it was {_why(root, hashes[name])}")
+            raise PlanError(
+                f"{shown_path}: {hashes[name]} is not in the cache; it was "
+                f"{_explain_missing_object(root, hashes[name])}"
+            )
     if md5.endswith(".dir"):
         target.mkdir(parents=True)
     for name, source in sources.items():
@@ -68,14 +74,14 @@ def lay_out(root: Path, md5: str, target: Path) -> None:
         shutil.copyfile(source, file)
 
 
-def _why(root: Path, md5: str) -> str:
+def _explain_missing_object(root: Path, md5: str) -> str:
     """What became of an object that the cache does not have."""
-    when = removal_log.removed(root).get(md5)
-    return removal_log.sentence(when) if when else "collected, or never pulled"
+    when = removal_log.load_removal_times(root).get(md5)
+    return removal_log.format_removal_date(when) if when else "collected, or never pulled"
 
 
 @lru_cache(maxsize=4)
-def _folder(root: Path) -> Path:
+def _get_cache_folder(root: Path) -> Path:
     """Where DVC keeps objects by md5; it may be shared, and lie elsewhere."""
     with closing(open_repo(root)) as repo:
         return Path(repo.cache.local.path)

@@ -10,13 +10,13 @@ from datetime import datetime
 from pathlib import Path
 
 from flows.engine import dvc_lock, mlflow_client, mlflow_run_lookup
-from flows.engine.dvc_lock import Entry, read_entries
-from flows.engine.dvc_repository import plain_errors
+from flows.engine.dvc_lock import Entry, read_lock_entries
+from flows.engine.dvc_repository import convert_dvc_errors_to_plan_error
 from flows.engine.mlflow_run_lookup import Index, Run
 from flows.lineage import execution_record, folders, history
 from flows.lineage.acceptance import acceptance_runs as acceptance
 from flows.lineage.execution_record import ExecutionRecord
-from flows.lineage.target import LineageTarget, resolve
+from flows.lineage.target import LineageTarget, resolve_lineage_target
 
 
 @dataclass(frozen=True)
@@ -46,19 +46,19 @@ class Link:
     accepted: tuple[str, ...] = ()  # what was accepted of the run's code since, in words
 
 
-def chain(root: Path, what: str) -> Link:
+def trace_lineage(root: Path, what: str) -> Link:
     """The lineage of a stage's output, of a path in dvc.lock, of a run, a model version, a metric, or of an md5 that
     some run made.
     """
     root = root.absolute()
-    return of(root, resolve(root, what))
+    return trace_target_lineage(root, resolve_lineage_target(root, what))
 
 
-def of(root: Path, target: LineageTarget) -> Link:
+def trace_target_lineage(root: Path, target: LineageTarget) -> Link:
     """The lineage of what was asked for."""
     root = root.absolute()
-    with plain_errors():
-        entries = read_entries(root)
+    with convert_dvc_errors_to_plan_error():
+        entries = read_lock_entries(root)
     return _Walk(root, entries).link(target.path, target.hash, target.run_id)
 
 
@@ -71,14 +71,20 @@ class _Walk:
         self.accepted: dict[str, tuple[str, ...]] = {}
         self.records: dict[str, tuple[Run, ExecutionRecord]] = {}
         self.made_now = {
-            path: (name, md5) for name, entry in entries.items() for path, md5 in dvc_lock.hashes(entry, "outs").items()
+            path: (name, md5)
+            for name, entry in entries.items()
+            for path, md5 in dvc_lock.get_entry_hashes(entry, "outs").items()
         }
-        adopted = [mlflow_client.find(root, name, entry, self.index) for name, entry in entries.items()]
+        adopted = [
+            mlflow_client.find_or_adopt_maker_run(root, name, entry, self.index) for name, entry in entries.items()
+        ]
         self.found_now = dict(zip(entries, adopted, strict=True))  # plain `dvc repro` may have run some
         if not all(run_id is None or self.index.has(run_id) for run_id in adopted):
             self.index = Index(root)
         for name, run_id in self.found_now.items():
-            self.found_now[name] = run_id or execution_record.maker(root, name, entries[name], self.index)
+            self.found_now[name] = run_id or execution_record.find_producing_run_id(
+                root, name, entries[name], self.index
+            )
 
     def link(self, path: str, md5: str, run_id: str | None = None, reader: Run | None = None) -> Link:
         """The output with this path and hash; made by this run, where several made the same bytes.
@@ -100,11 +106,18 @@ class _Walk:
                 return self._linked(path, md5, stage, self.entries[stage], note=note)
             return replace(self._of_run(path, md5, run_id), accepted=self._accepted(stage))
         for run_id in self.index.makers(md5):
-            if mlflow_client.tagged_paths(self._run(run_id)[0].tags, "out").get(_tagged(path)) == md5:
+            if (
+                mlflow_client.extract_tagged_path_hashes(self._run(run_id)[0].tags, "out").get(
+                    _format_path_as_tag(path)
+                )
+                == md5
+            ):
                 return self._of_run(path, md5, run_id)
         if stage is not None:
             return Link(path, md5, stage, note=f"the chain breaks here: no finished run of {stage} made this version")
-        outs, note = folders.outputs(self.root, path, md5, self._made(reader)) if md5.endswith(".dir") else ({}, "")
+        outs, note = (
+            folders.find_folder_outputs(self.root, path, md5, self._made(reader)) if md5.endswith(".dir") else ({}, "")
+        )
         if outs or note:
             return Link(path, md5, inputs=tuple(self.link(*out) for out in sorted(outs.items())), note=note)
         return Link(path, md5, note="raw: no stage makes it")
@@ -112,23 +125,26 @@ class _Walk:
     def _accepted(self, stage: str) -> tuple[str, ...]:
         """By what steps dvc.lock's entry of a stage came from that of its run, the first one first."""
         if stage not in self.accepted:
-            steps = acceptance.steps(self.root, stage, self.entries[stage], self.index)
+            steps = acceptance.find_acceptance_steps(self.root, stage, self.entries[stage], self.index)
             self.accepted[stage] = tuple(step.line for step in reversed(steps))
         return self.accepted[stage]
 
     def _made(self, reader: Run | None) -> Iterator[dict[str, str]]:
         """What the stages have made by now, and what they had made in the pipeline run of the run `reader`."""
         yield {path: md5 for path, (_, md5) in self.made_now.items()}
-        beside = history.stage_runs(self.root, reader.tags.get("mlflow.parentRunId", "")) if reader else {}
+        beside = history.get_stage_run_ids(self.root, reader.tags.get("mlflow.parentRunId", "")) if reader else {}
         yield {
             path: md5
             for run_id in beside.values()
-            for path, md5 in dvc_lock.hashes(self._run(run_id)[1].entry, "outs").items()
+            for path, md5 in dvc_lock.get_entry_hashes(self._run(run_id)[1].entry, "outs").items()
         }
 
     def _run(self, run_id: str) -> tuple[Run, ExecutionRecord]:
         if run_id not in self.records:
-            self.records[run_id] = mlflow_run_lookup.get(self.root, run_id), execution_record.of_run(self.root, run_id)
+            self.records[run_id] = (
+                mlflow_run_lookup.get_finished_run(self.root, run_id),
+                execution_record.load_run_record(self.root, run_id),
+            )
         return self.records[run_id]
 
     def _of_run(self, path: str, md5: str, run_id: str) -> Link:
@@ -145,7 +161,7 @@ class _Walk:
         made: ExecutionRecord | None = None,
         note: str = "",
     ) -> Link:
-        code = dvc_lock.code(entry)
+        code = dvc_lock.get_code_hashes(entry)
         return Link(
             path,
             md5,
@@ -157,13 +173,15 @@ class _Walk:
             source_note=made.note if made else "",
             params=run.params if run else {},
             code=code,
-            code_hash=dvc_lock.code_hash(code) if code else "",
+            code_hash=dvc_lock.compute_code_hash(code) if code else "",
             environment=made.environment if made else {},
             elsewhere=made.elsewhere if made else "",
-            inputs=tuple(self.link(dep, value, reader=run) for dep, value in sorted(dvc_lock.data(entry).items())),
+            inputs=tuple(
+                self.link(dep, value, reader=run) for dep, value in sorted(dvc_lock.get_data_hashes(entry).items())
+            ),
             note=note,
         )
 
 
-def _tagged(path: str) -> str:
-    return mlflow_client.tag_name("", path).removeprefix(".")
+def _format_path_as_tag(path: str) -> str:
+    return mlflow_client.format_tag_name("", path).removeprefix(".")

@@ -89,51 +89,51 @@ class Document:
         return readers
 
 
-def flat(link: Link) -> Document:
+def flatten_lineage(link: Link) -> Document:
     """The document of a chain."""
-    links = {name(node): node for node in every(link)}
-    made_by = {artifact: made_id(node) for artifact, node in links.items() if node.stage is not None}
+    links = {format_artifact_id(node): node for node in iterate_links(link)}
+    made_by = {artifact: build_run_id(node) for artifact, node in links.items() if node.stage is not None}
     outs: dict[str, list[str]] = {}
     for artifact, run in made_by.items():
         outs.setdefault(run, []).append(artifact)
     return Document(
-        name(link),
-        {artifact: _artifact(links[artifact], made_by.get(artifact)) for artifact in sorted(links)},
-        {run: _execution(run, links, outs[run]) for run in sorted(outs)},
+        format_artifact_id(link),
+        {artifact: _build_artifact(links[artifact], made_by.get(artifact)) for artifact in sorted(links)},
+        {run: _build_stage_execution(run, links, outs[run]) for run in sorted(outs)},
     )
 
 
-def every(link: Link) -> Iterator[Link]:
+def iterate_links(link: Link) -> Iterator[Link]:
     """Each link of a chain once, the one asked for first."""
-    seen, waiting = {name(link)}, [link]
+    seen, waiting = {format_artifact_id(link)}, [link]
     while waiting:
         node = waiting.pop()
         yield node
         for below in node.inputs:
-            if name(below) not in seen:
-                seen.add(name(below))
+            if format_artifact_id(below) not in seen:
+                seen.add(format_artifact_id(below))
                 waiting.append(below)
 
 
-def name(link: Link) -> str:
+def format_artifact_id(link: Link) -> str:
     """The id of an artifact."""
     return f"{link.path}@{link.hash}"
 
 
-def made_id(link: Link) -> str:
+def build_run_id(link: Link) -> str:
     """The id of the run that made an output; where none is on record, one made from its stage, inputs and code."""
     if link.run_id is not None:
         return link.run_id
-    identity = [link.stage, sorted(map(name, link.inputs)), link.code_hash or name(link)]
+    identity = [link.stage, sorted(map(format_artifact_id, link.inputs)), link.code_hash or format_artifact_id(link)]
     return f"unrecorded-{hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:12]}"
 
 
-def printable(text: str) -> str:
+def replace_control_characters(text: str) -> str:
     """The text without control characters, which could give a terminal orders; a path may hold any."""
     return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
 
 
-def anchor(kind: str, identifier: str) -> str:
+def format_page_anchor(kind: str, identifier: str) -> str:
     """A node's id in the page, `run-ID` or `artifact-PATH@HASH`, which can stand in an address as it is.
 
     Characters that mean something in an address are written as ~hexadecimal~.
@@ -141,13 +141,13 @@ def anchor(kind: str, identifier: str) -> str:
     return f"{kind}-" + re.sub(r"[^A-Za-z0-9/@._-]", lambda match: f"~{ord(match[0]):x}~", identifier)
 
 
-def _artifact(link: Link, run: str | None) -> Artifact:
-    parts = tuple(sorted(map(name, link.inputs))) if link.stage is None else ()
+def _build_artifact(link: Link, run: str | None) -> Artifact:
+    parts = tuple(sorted(map(format_artifact_id, link.inputs))) if link.stage is None else ()
     raw = link.stage is None and not parts
-    return Artifact(name(link), link.path, link.hash, link.stage, run, raw, link.note, parts)
+    return Artifact(format_artifact_id(link), link.path, link.hash, link.stage, run, raw, link.note, parts)
 
 
-def _execution(identifier: str, links: Mapping[str, Link], outs: list[str]) -> StageExecution:
+def _build_stage_execution(identifier: str, links: Mapping[str, Link], outs: list[str]) -> StageExecution:
     link = links[outs[0]]
     return StageExecution(
         identifier,
@@ -160,7 +160,7 @@ def _execution(identifier: str, links: Mapping[str, Link], outs: list[str]) -> S
         dict(sorted(link.code.items())),
         link.code_hash,
         dict(sorted(link.environment.items())),
-        tuple(sorted(map(name, link.inputs))),
+        tuple(sorted(map(format_artifact_id, link.inputs))),
         tuple(sorted(outs)),
         next((links[out].accepted for out in outs if links[out].accepted), ()),
         link.elsewhere,

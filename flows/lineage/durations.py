@@ -7,10 +7,10 @@ from flows.engine import mlflow_run_lookup
 from flows.engine.mlflow_run_lookup import PEAK_MEMORY, PREFIX
 
 
-def of_runs(root: Path, run_ids: Iterable[str], settled: bool = True) -> dict[str, float]:
+def read_run_durations(root: Path, run_ids: Iterable[str], settled: bool = True) -> dict[str, float]:
     """Seconds from the start to the end of each of these runs that has ended, and is on record."""
     seconds = {}
-    with mlflow_run_lookup.reading(root, settled=settled) as records:
+    with mlflow_run_lookup.open_records_reader(root, settled=settled) as records:
         for run_id in run_ids if records else ():
             head = records.head(run_id) if records else None
             if head and head.ended:
@@ -18,20 +18,20 @@ def of_runs(root: Path, run_ids: Iterable[str], settled: bool = True) -> dict[st
     return seconds
 
 
-def memory_of_runs(root: Path, run_ids: Iterable[str]) -> dict[str, float]:
+def read_run_peak_memory(root: Path, run_ids: Iterable[str]) -> dict[str, float]:
     """The peak resident memory, in megabytes, of each of these runs that recorded it."""
-    with mlflow_run_lookup.reading(root) as records:
+    with mlflow_run_lookup.open_records_reader(root) as records:
         peaks = {run_id: records.latest(run_id).get(PEAK_MEMORY) for run_id in run_ids} if records else {}
     return {run_id: value for run_id, value in peaks.items() if value is not None}
 
 
-def of_stages(root: Path, stages: Iterable[str]) -> dict[str, float]:
+def read_stage_durations(root: Path, stages: Iterable[str]) -> dict[str, float]:
     """Seconds of each stage's last finished run that is on record; stages that never ran are left out."""
     last: dict[str, str] = {}
-    with mlflow_run_lookup.reading(root, settled=False) as records:
+    with mlflow_run_lookup.open_records_reader(root, settled=False) as records:
         for stage in stages if records else ():
             runs = records.finished({PREFIX + "stage": stage}) if records else []
             if runs:
                 last[stage] = runs[0][0]
-    seconds = of_runs(root, last.values(), settled=False)
+    seconds = read_run_durations(root, last.values(), settled=False)
     return {stage: seconds[run_id] for stage, run_id in last.items() if run_id in seconds}

@@ -13,8 +13,8 @@ from typing import Any
 
 from flows.engine import dvc_lock, mlflow_client, mlflow_run_lookup
 from flows.engine.dvc_lock import LOCKFILE, Entry
-from flows.engine.dvc_repository import PlanError, plain_errors
-from flows.engine.dvc_stage import cached_entries
+from flows.engine.dvc_repository import PlanError, convert_dvc_errors_to_plan_error
+from flows.engine.dvc_stage import iterate_run_cache_entries
 from flows.engine.mlflow_run_lookup import PREFIX
 from flows.engine.records import mlflow_artifacts, provenance
 from flows.lineage.acceptance import acceptance_runs as acceptance
@@ -48,91 +48,95 @@ class ExecutionRecord:
         return self.accepted[0].after if self.accepted else self.entry
 
 
-def now(root: Path) -> dict[str, ExecutionRecord]:
+def load_current_records(root: Path) -> dict[str, ExecutionRecord]:
     """What dvc.lock records of each stage, with the run that made it where one is known."""
-    with plain_errors():
-        entries = dvc_lock.read_entries(root)
-    return _with_runs(root, entries)
+    with convert_dvc_errors_to_plan_error():
+        entries = dvc_lock.read_lock_entries(root)
+    return _attach_run_records(root, entries)
 
 
-def at_revision(root: Path, revision: str) -> dict[str, ExecutionRecord]:
+def load_records_at_revision(root: Path, revision: str) -> dict[str, ExecutionRecord]:
     """The same of dvc.lock as it was at a git revision; PlanError where there is none, with git's own reason."""
     try:
-        text = source_code.git(root, "show", "--end-of-options", f"{revision}:./{LOCKFILE}").decode(errors="replace")
+        text = source_code.read_git_output(root, "show", "--end-of-options", f"{revision}:./{LOCKFILE}").decode(
+            errors="replace"
+        )
     except GitError as error:
         raise PlanError(f"{revision}: not a git revision with a {LOCKFILE} (git: {error})") from None
-    with plain_errors():
-        entries = dvc_lock.entries_of(text, f"{revision}:{LOCKFILE}")
-    return _with_runs(root, entries)
+    with convert_dvc_errors_to_plan_error():
+        entries = dvc_lock.parse_lock_entries(text, f"{revision}:{LOCKFILE}")
+    return _attach_run_records(root, entries)
 
 
-def of_pipeline(root: Path, pipeline: PipelineRun) -> dict[str, ExecutionRecord]:
+def load_pipeline_records(root: Path, pipeline: PipelineRun) -> dict[str, ExecutionRecord]:
     """What the stages of a pipeline run read and made, those included that it found up to date or restored."""
-    return {stage: of_run(root, run_id) for stage, run_id in pipeline.runs.items()}
+    return {stage: load_run_record(root, run_id) for stage, run_id in pipeline.runs.items()}
 
 
-def of_run(root: Path, run_id: str) -> ExecutionRecord:
+def load_run_record(root: Path, run_id: str) -> ExecutionRecord:
     """What one run of a stage read and made; PlanError if there is no such run."""
-    with mlflow_run_lookup.reading(root) as records:
+    with mlflow_run_lookup.open_records_reader(root) as records:
         head = records.head(run_id) if records else None
         tags = records.tags(run_id) if records and head else {}
         started = head.started if head else 0
     elsewhere = ""
-    if head is None and (carried := provenance.of_run(root, run_id)) is not None:
+    if head is None and (carried := provenance.find_run_provenance(root, run_id)) is not None:
         tags, started = dict(carried.tags), carried.started
         elsewhere = carried.tags.get(provenance.USER) or "somebody"
     if PREFIX + "stage" not in tags:
         raise PlanError(f"{run_id}: no run of a stage has this id")
-    content = kept(root, run_id)
+    content = load_valid_record_json(root, run_id)
     return ExecutionRecord(
         tags[PREFIX + "stage"],
-        content.get("entry") or _entry(root, tags),
+        content.get("entry") or _rebuild_lock_entry(root, tags),
         run_id,
         datetime.fromtimestamp(started / 1000),
         tags.get(PREFIX + "git_commit"),
         tags.get(PREFIX + "git_dirty"),
         tags.get(PREFIX + "git_note", ""),
-        _patch(root, run_id, tags),
+        _find_patch_file(root, run_id, tags),
         {name.removeprefix(PREFIX + "env."): value for name, value in tags.items() if name.startswith(PREFIX + "env.")},
         elsewhere,
     )
 
 
-def maker(root: Path, stage: str, entry: Entry, index: mlflow_run_lookup.Index | None = None) -> str | None:
+def find_producing_run_id(
+    root: Path, stage: str, entry: Entry, index: mlflow_run_lookup.Index | None = None
+) -> str | None:
     """The run that made this entry of dvc.lock: one of MLflow's, or else one whose record came with the result."""
-    run_id = mlflow_client.find(root, stage, entry, index)
+    run_id = mlflow_client.find_or_adopt_maker_run(root, stage, entry, index)
     if run_id is None:
-        steps = acceptance.steps(root, stage, entry, index)
+        steps = acceptance.find_acceptance_steps(root, stage, entry, index)
         if steps:  # the acceptance may have come from another clone, and the run that it is about be this one's
             entry = steps[-1].before
-            run_id = mlflow_client.find(root, stage, entry, index)
+            run_id = mlflow_client.find_or_adopt_maker_run(root, stage, entry, index)
     if run_id is None:
-        records = mlflow_run_lookup.carried(root, provenance.of_entry(root, entry))
+        records = mlflow_run_lookup.filter_records_not_in_mlflow(root, provenance.load_entry_provenance(root, entry))
         run_id = next((carried.run_id for carried in records if carried.entry), None)
     return run_id
 
 
-def _with_runs(root: Path, entries: Mapping[str, Entry]) -> dict[str, ExecutionRecord]:
+def _attach_run_records(root: Path, entries: Mapping[str, Entry]) -> dict[str, ExecutionRecord]:
     index, records = mlflow_run_lookup.Index(root), {}
     for stage, entry in entries.items():
-        run_id = maker(root, stage, entry, index)
-        made = of_run(root, run_id) if run_id else ExecutionRecord(stage, entry)
-        steps = acceptance.steps(root, stage, entry, index)
+        run_id = find_producing_run_id(root, stage, entry, index)
+        made = load_run_record(root, run_id) if run_id else ExecutionRecord(stage, entry)
+        steps = acceptance.find_acceptance_steps(root, stage, entry, index)
         entry = steps[-1].before if steps else entry
         records[stage] = ExecutionRecord(**{**vars(made), "stage": stage, "entry": entry, "accepted": steps})
     return records
 
 
-def kept(root: Path, run_id: str) -> dict[str, Any]:
+def load_valid_record_json(root: Path, run_id: str) -> dict[str, Any]:
     """The run's record.json; nothing if it has none, or one that is torn or has other types than the engine writes.
 
     Of a run that MLflow does not have it is the one that came with the result.
     """
-    content = acceptance.record_json(root, run_id)
-    return content if isinstance(content, dict) and _well_formed(content) else {}
+    content = acceptance.load_record_json(root, run_id)
+    return content if isinstance(content, dict) and _is_valid_record(content) else {}
 
 
-def _well_formed(content: Mapping[str, Any]) -> bool:
+def _is_valid_record(content: Mapping[str, Any]) -> bool:
     """Whether the parts of a record.json have the types that readers rely on; anybody may have written the file."""
     entry, environment = content.get("entry"), content.get("environment") or {}
     texts = (
@@ -159,25 +163,25 @@ def _well_formed(content: Mapping[str, Any]) -> bool:
     )
 
 
-def _entry(root: Path, tags: Mapping[str, str]) -> Entry:
+def _rebuild_lock_entry(root: Path, tags: Mapping[str, str]) -> Entry:
     """The entry of a run that has no record.json: DVC's run cache may have it, and the tags have the paths and
     hashes.
     """
     key, outs = tags.get(PREFIX + "key", ""), tags.get(PREFIX + "outs")
-    for entry in cached_entries(root, key) if key else ():
-        if dvc_lock.joined(entry) == outs:
+    for entry in iterate_run_cache_entries(root, key) if key else ():
+        if dvc_lock.join_out_hashes(entry) == outs:
             return entry
-    listed = {kind: mlflow_client.tagged_paths(tags, kind) for kind in ("dep", "out")}
+    listed = {kind: mlflow_client.extract_tagged_path_hashes(tags, kind) for kind in ("dep", "out")}
     return {
         "cmd": tags.get("mlflow.source.name", ""),
         **{f"{kind}s": [{"path": path, "md5": md5} for path, md5 in paths.items()] for kind, paths in listed.items()},
     }
 
 
-def _patch(root: Path, run_id: str, tags: Mapping[str, str]) -> Path | None:
+def _find_patch_file(root: Path, run_id: str, tags: Mapping[str, str]) -> Path | None:
     """The file with the difference to the commit: the run's own, or that of its pipeline run."""
     if PREFIX + "patch" not in tags:
         return None
     owners = filter(None, (run_id, tags.get("mlflow.parentRunId")))
-    files = (mlflow_artifacts.read(root, owner, PATCH) for owner in owners)
+    files = (mlflow_artifacts.fetch_artifact(root, owner, PATCH) for owner in owners)
     return next((file for file in files if file.is_file()), None)

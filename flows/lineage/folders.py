@@ -15,7 +15,7 @@ from flows.lineage import cache_objects
 Outs = Mapping[str, str]  # path -> hash
 
 
-def outputs(root: Path, folder: str, md5: str, candidates: Iterable[Outs]) -> tuple[dict[str, str], str]:
+def find_folder_outputs(root: Path, folder: str, md5: str, candidates: Iterable[Outs]) -> tuple[dict[str, str], str]:
     """The outputs in `folder` when it had this hash, and a note where the chain breaks or is not proved.
 
     Each candidate is what all stages had made at some time, the likeliest first. No outputs and no note: none was ever
@@ -26,7 +26,7 @@ def outputs(root: Path, folder: str, md5: str, candidates: Iterable[Outs]) -> tu
     for outs in candidates:
         inside = {path: out_md5 for path, out_md5 in outs.items() if path.startswith(f"{folder}/")}
         had_outputs = had_outputs or bool(inside)
-        if inside and (computed_md5 := hash_of(root, folder, inside)) == md5:
+        if inside and (computed_md5 := compute_folder_hash(root, folder, inside)) == md5:
             return inside, ""
         if inside and computed_md5 is None:
             unproved = unproved or inside
@@ -39,14 +39,14 @@ def outputs(root: Path, folder: str, md5: str, candidates: Iterable[Outs]) -> tu
     return {}, note if had_outputs else ""
 
 
-def hash_of(root: Path, folder: str, outs: Outs) -> str | None:
+def compute_folder_hash(root: Path, folder: str, outs: Outs) -> str | None:
     """DVC's hash of a folder in which these outputs are all there is; None if the cache does not have a list that it
     takes.
     """
     listed = []
     for path, md5 in outs.items():
         try:
-            files = cache_objects.files(root, md5)
+            files = cache_objects.list_cached_files(root, md5)
         except PlanError:
             return None
         for name, file_md5 in files.items():

@@ -21,13 +21,13 @@ class Tree:
     patch: Path | None = None
 
 
-def hashes_of(root: Path, wanted: Mapping[Tree, Iterable[str]]) -> dict[Tree, dict[str, str]]:
+def compute_tree_file_hashes(root: Path, wanted: Mapping[Tree, Iterable[str]]) -> dict[Tree, dict[str, str]]:
     """Path -> MD5 of each wanted file of each tree; files that a tree lacks, and trees whose commit is gone, are left
     out.
     """
-    prefix = _prefix(root)
+    prefix = _get_repository_prefix(root)
     commits = list(dict.fromkeys(tree.commit for tree in wanted))
-    commit_exists = dict(zip(commits, _blobs(root, [f"{commit}^{{commit}}" for commit in commits]), strict=True))
+    commit_exists = dict(zip(commits, _hash_blobs(root, [f"{commit}^{{commit}}" for commit in commits]), strict=True))
     plain = [
         (tree, path)
         for tree, paths in wanted.items()
@@ -35,13 +35,13 @@ def hashes_of(root: Path, wanted: Mapping[Tree, Iterable[str]]) -> dict[Tree, di
         if not tree.patch and commit_exists[tree.commit]
     ]
     hashes: dict[Tree, dict[str, str]] = {tree: {} for tree in wanted if commit_exists[tree.commit]}
-    blobs = _blobs(root, [f"{tree.commit}:{prefix}{path}" for tree, path in plain])
+    blobs = _hash_blobs(root, [f"{tree.commit}:{prefix}{path}" for tree, path in plain])
     for (tree, path), md5 in zip(plain, blobs, strict=True):
         if md5:
             hashes[tree][path] = md5
     for tree, paths in wanted.items():
         if tree.patch and tree in hashes:
-            patched = _patched(root, prefix, tree, sorted(paths))
+            patched = _hash_patched_files(root, prefix, tree, sorted(paths))
             if patched is None:
                 del hashes[tree]
             else:
@@ -49,96 +49,98 @@ def hashes_of(root: Path, wanted: Mapping[Tree, Iterable[str]]) -> dict[Tree, di
     return hashes
 
 
-def contents(root: Path, tree: Tree, paths: Iterable[str]) -> dict[str, bytes]:
+def read_tree_files(root: Path, tree: Tree, paths: Iterable[str]) -> dict[str, bytes]:
     """Path -> bytes of these files of a tree, of a folder all files below it; nothing where the commit is gone or the
     patch does not apply.
     """
-    prefix, wanted = _prefix(root), sorted(paths)
-    if not wanted or not _blobs(root, [f"{tree.commit}^{{commit}}"])[0]:  # without a path git lists all files
+    prefix, wanted = _get_repository_prefix(root), sorted(paths)
+    if not wanted or not _hash_blobs(root, [f"{tree.commit}^{{commit}}"])[0]:  # without a path git lists all files
         return {}
-    with _index(root, tree) as environ:
+    with _open_temporary_index(root, tree) as environ:
         if environ is None:
             return {}
-        listed = _git(root, ["ls-files", "-z", "--", *(f":(literal){path}" for path in wanted)], environ)
+        listed = _run_git(root, ["ls-files", "-z", "--", *(f":(literal){path}" for path in wanted)], environ)
         names = [name for name in os.fsdecode(listed).split("\0") if name]
-        ids = _ids(root, [f":{prefix}{name}" for name in names], environ)
-        blob_contents = source_code.contents(root, list(dict.fromkeys(filter(None, ids))), environ)
+        ids = _resolve_object_ids(root, [f":{prefix}{name}" for name in names], environ)
+        blob_contents = source_code.read_git_objects(root, list(dict.fromkeys(filter(None, ids))), environ)
     return {name: blob_contents[blob_id] for name, blob_id in zip(names, ids, strict=True) if blob_id}
 
 
-def head_text(root: Path, path: str) -> str:
+def read_file_at_head(root: Path, path: str) -> str:
     """The text of a file in the last commit; empty where there is no commit, or not that file in it."""
-    return _git(root, ["show", f"HEAD:./{path}"]).decode(errors="replace")
+    return _run_git(root, ["show", f"HEAD:./{path}"]).decode(errors="replace")
 
 
-def remarks(root: Path) -> list[str]:
+def list_unrecorded_code_warnings(root: Path) -> list[str]:
     """A line on what of the code's state a run of this moment will not have on record, if there is a commit that it
     could have.
     """
-    source = source_code.state(root)
+    source = source_code.read_code_state(root)
     return [f"not on record: {source.note}"] if source.note and source.commit != "none" else []
 
 
-def _prefix(root: Path) -> str:
+def _get_repository_prefix(root: Path) -> str:
     """Where the repository's folder is within git's."""
-    return _git(root, ["rev-parse", "--show-prefix"]).decode().strip()
+    return _run_git(root, ["rev-parse", "--show-prefix"]).decode().strip()
 
 
-def _patched(root: Path, prefix: str, tree: Tree, paths: Sequence[str]) -> dict[str, str] | None:
+def _hash_patched_files(root: Path, prefix: str, tree: Tree, paths: Sequence[str]) -> dict[str, str] | None:
     """Path -> MD5 of files of a commit with a patch."""
-    with _index(root, tree) as environ:
+    with _open_temporary_index(root, tree) as environ:
         if environ is None:
             return None
-        blobs = _blobs(root, [f":{prefix}{path}" for path in paths], environ)
+        blobs = _hash_blobs(root, [f":{prefix}{path}" for path in paths], environ)
     return {path: md5 for path, md5 in zip(paths, blobs, strict=True) if md5}
 
 
 @contextmanager
-def _index(root: Path, tree: Tree) -> Iterator[dict[str, str] | None]:
+def _open_temporary_index(root: Path, tree: Tree) -> Iterator[dict[str, str] | None]:
     """The variables of an index of the tree and an object store beside the repository's own; None where the patch does
     not apply.
     """
     with tempfile.TemporaryDirectory() as folder:
-        objects = Path(os.fsdecode(_git(root, ["rev-parse", "--git-path", "objects"]).rstrip(b"\n")))
+        objects = Path(os.fsdecode(_run_git(root, ["rev-parse", "--git-path", "objects"]).rstrip(b"\n")))
         environ = {
             "GIT_INDEX_FILE": f"{folder}/index",
             "GIT_OBJECT_DIRECTORY": f"{folder}/objects",
             "GIT_ALTERNATE_OBJECT_DIRECTORIES": str(root / objects),
         }
         Path(folder, "objects").mkdir()
-        _git(root, ["read-tree", tree.commit], environ)
+        _run_git(root, ["read-tree", tree.commit], environ)
         applies = True
         if tree.patch and tree.patch.stat().st_size:
-            prefix = _prefix(root)  # the patch is relative to the repository's folder
+            prefix = _get_repository_prefix(root)  # the patch is relative to the repository's folder
             options = ["--cached", "--binary", "--whitespace=nowarn", "--verbose"] + [f"--directory={prefix}"] * bool(
                 prefix
             )
-            applies = not _status(root, ["apply", *options, str(tree.patch.absolute())], environ)
+            applies = not _run_git_for_exit_status(root, ["apply", *options, str(tree.patch.absolute())], environ)
         yield environ if applies else None
 
 
-def _blobs(root: Path, names: Sequence[str], environ: Mapping[str, str] | None = None) -> list[str | None]:
+def _hash_blobs(root: Path, names: Sequence[str], environ: Mapping[str, str] | None = None) -> list[str | None]:
     """The MD5 of the content of each of git's objects, None for one that is not there; each content is read once."""
-    ids = _ids(root, names, environ)
-    blob_contents = source_code.contents(root, list(dict.fromkeys(filter(None, ids))), environ)
+    ids = _resolve_object_ids(root, names, environ)
+    blob_contents = source_code.read_git_objects(root, list(dict.fromkeys(filter(None, ids))), environ)
     digests = {
         blob_id: hashlib.md5(content, usedforsecurity=False).hexdigest() for blob_id, content in blob_contents.items()
     }
     return [digests.get(blob_id) if blob_id else None for blob_id in ids]
 
 
-def _ids(root: Path, names: Sequence[str], environ: Mapping[str, str] | None) -> list[str | None]:
+def _resolve_object_ids(root: Path, names: Sequence[str], environ: Mapping[str, str] | None) -> list[str | None]:
     """The id of each of git's objects, None for one that is not there."""
     if not names:
         return []
     batch_input = "".join(f"{name}\n" if "\n" not in name else "-\n" for name in names)
-    headers = os.fsdecode(_git(root, ["cat-file", "--batch-check"], environ, os.fsencode(batch_input))).split("\n")
+    headers = os.fsdecode(_run_git(root, ["cat-file", "--batch-check"], environ, os.fsencode(batch_input))).split("\n")
     parts = [header.split(" ") for header in headers[: len(names)]]
     parts += [[]] * (len(names) - len(parts))  # there is no git
     return [part[0] if len(part) == 3 and part[2].isdigit() else None for part in parts]
 
 
-def _git(root: Path, arguments: Sequence[str], environ: Mapping[str, str] | None = None, stdin: bytes = b"") -> bytes:
+def _run_git(
+    root: Path, arguments: Sequence[str], environ: Mapping[str, str] | None = None, stdin: bytes = b""
+) -> bytes:
     """What git prints; nothing where there is no git."""
     try:
         return source_code.call_git(root, arguments, environ, stdin).stdout
@@ -146,5 +148,5 @@ def _git(root: Path, arguments: Sequence[str], environ: Mapping[str, str] | None
         return b""
 
 
-def _status(root: Path, arguments: Sequence[str], environ: Mapping[str, str]) -> int:
+def _run_git_for_exit_status(root: Path, arguments: Sequence[str], environ: Mapping[str, str]) -> int:
     return source_code.call_git(root, arguments, environ).returncode

@@ -48,31 +48,37 @@ class PipelineRun:
     early: str = ""  # the number by which its trainings were stopped early, where they were
 
 
-def pipelines(
+def load_pipeline_runs(
     root: Path, limit: int | None = None, flow: str | None = None, clone_only: bool = False
 ) -> list[PipelineRun]:
     """The pipeline runs, newest first; those of one flow, if it is named, and of this clone alone, if `clone_only`."""
-    with mlflow_run_lookup.reading(root) as records:
-        return [_pipeline(records, head) for head in records.pipelines(limit, flow, clone_only)] if records else []
+    with mlflow_run_lookup.open_records_reader(root) as records:
+        return (
+            [_read_pipeline_run(records, head) for head in records.pipelines(limit, flow, clone_only)]
+            if records
+            else []
+        )
 
 
-def newest_runs(root: Path, count: int, points: bool) -> list[PipelineRun]:
+def load_newest_pipeline_runs(root: Path, count: int, points: bool) -> list[PipelineRun]:
     """The newest pipeline runs, at most `count`; the points of sweeps count only with `points`."""
     limit = count
     while True:
-        runs = pipelines(root, limit)
+        runs = load_pipeline_runs(root, limit)
         matches = [run for run in runs if points or not run.point]
         if len(matches) >= count or len(runs) < limit:
             return matches[:count]
         limit *= 8
 
 
-def newest(root: Path, wanted: Callable[[PipelineRun], bool], flow: str | None = None) -> PipelineRun | None:
+def find_newest_pipeline_run(
+    root: Path, wanted: Callable[[PipelineRun], bool], flow: str | None = None
+) -> PipelineRun | None:
     """The newest pipeline run of this clone that is wanted; no more runs are read than that takes."""
-    return next(iter(newest_where(root, wanted, 1, flow)), None)
+    return next(iter(find_newest_pipeline_runs(root, wanted, 1, flow)), None)
 
 
-def newest_where(
+def find_newest_pipeline_runs(
     root: Path, wanted: Callable[[PipelineRun], bool], count: int, flow: str | None = None
 ) -> list[PipelineRun]:
     """The newest pipeline runs of this clone that are wanted, at most `count`; no more runs are read than that
@@ -80,14 +86,14 @@ def newest_where(
     """
     limit = 4 * count
     while True:
-        runs = pipelines(root, limit, flow, clone_only=True)
+        runs = load_pipeline_runs(root, limit, flow, clone_only=True)
         matches = list(filter(wanted, runs))
         if len(matches) >= count or len(runs) < limit:
             return matches[:count]
         limit *= 8
 
 
-def previous_params(root: Path, run_id: str, flow: str, sections: Collection[str]) -> dict[str, str] | None:
+def load_previous_params(root: Path, run_id: str, flow: str, sections: Collection[str]) -> dict[str, str] | None:
     """The parameters of each section as the newest earlier run of the flow that had this section used them; None where
     there is no earlier run.
 
@@ -95,30 +101,30 @@ def previous_params(root: Path, run_id: str, flow: str, sections: Collection[str
     """
     limit = 4
     while True:
-        runs = pipelines(root, limit, flow, clone_only=True)
+        runs = load_pipeline_runs(root, limit, flow, clone_only=True)
         earlier = [run for run in runs if run.id != run_id and not run.sweep]
         params: dict[str, str] = {}
         covered: set[str] = set()
         for run in earlier:
-            params |= {key: value for key, value in run.params.items() if section(key) not in covered}
-            covered |= {section(key) for key in run.params}
+            params |= {key: value for key, value in run.params.items() if get_section_name(key) not in covered}
+            covered |= {get_section_name(key) for key in run.params}
         if covered.issuperset(sections) or len(runs) < limit or limit >= LOOKED_BACK:
             return params if earlier else None
         limit *= 8
 
 
-def section(key: str) -> str:
+def get_section_name(key: str) -> str:
     """The section of params.yaml that a dotted key is in; of what stages are run for, `branches.STAGE`."""
     return ".".join(key.split(".")[: 1 + key.startswith(f"{BRANCHES}.")])
 
 
-def pipeline(root: Path, text: str) -> PipelineRun:
+def get_pipeline_run(root: Path, text: str) -> PipelineRun:
     """The pipeline run with this id, or with the only id that begins so; PlanError if there is none, or several."""
     matches: list[PipelineRun] = []
     if len(text) >= SHORTEST:
-        with mlflow_run_lookup.reading(root) as records:
+        with mlflow_run_lookup.open_records_reader(root) as records:
             if records is not None:
-                matches = [_pipeline(records, head) for head in records.pipelines_beginning(text)]
+                matches = [_read_pipeline_run(records, head) for head in records.pipelines_beginning(text)]
     if len(matches) > 1:
         raise PlanError(f"{text}: more than one pipeline run begins so; give more letters")
     if not matches:
@@ -126,17 +132,17 @@ def pipeline(root: Path, text: str) -> PipelineRun:
     return matches[0]
 
 
-def stage_runs(root: Path, run_id: str) -> dict[str, str]:
+def get_stage_run_ids(root: Path, run_id: str) -> dict[str, str]:
     """Stage -> the run that made its outs, as a pipeline run found or left them; a run that failed, or was deleted,
     made none.
     """
-    with mlflow_run_lookup.reading(root) as records:
-        made = _by_stage(records.tags(run_id), "run") if records else {}
+    with mlflow_run_lookup.open_records_reader(root) as records:
+        made = _group_tags_by_stage(records.tags(run_id), "run") if records else {}
         heads = {stage: records.head(maker_id) for stage, maker_id in made.items()} if records else {}
     return {stage: head.id for stage, head in heads.items() if head and head.finished}
 
 
-def _pipeline(records: RecordsReader, head: RunHead) -> PipelineRun:
+def _read_pipeline_run(records: RecordsReader, head: RunHead) -> PipelineRun:
     tags = records.tags(head.id)
     return PipelineRun(
         head.id,
@@ -145,12 +151,12 @@ def _pipeline(records: RecordsReader, head: RunHead) -> PipelineRun:
         head.status,
         datetime.fromtimestamp(head.started / 1000),
         datetime.fromtimestamp(head.ended / 1000) if head.ended else None,
-        _by_stage(tags, "state"),
-        _by_stage(tags, "run"),
+        _group_tags_by_stage(tags, "state"),
+        _group_tags_by_stage(tags, "run"),
         tags.get(PREFIX + "changes", ""),
         tags.get(PREFIX + "git_commit", "none"),
         tags.get(PREFIX + "git_dirty", "unknown"),
-        mlflow_run_lookup.numbers(records, head.id),
+        mlflow_run_lookup.load_non_nan_metrics(records, head.id),
         records.params(head.id),
         {key.removeprefix(PAGE): value for key, value in tags.items() if key.startswith(PAGE)},
         tags.get(PREFIX + "sweep", ""),
@@ -160,7 +166,7 @@ def _pipeline(records: RecordsReader, head: RunHead) -> PipelineRun:
     )
 
 
-def _by_stage(tags: Mapping[str, str], kind: str) -> dict[str, str]:
+def _group_tags_by_stage(tags: Mapping[str, str], kind: str) -> dict[str, str]:
     """The tags of one kind by stage; MLflow's tags have a colon in place of the @ of a branch."""
     start = f"{PREFIX}{kind}."
     return {key.removeprefix(start).replace(":", "@"): value for key, value in tags.items() if key.startswith(start)}

@@ -7,21 +7,21 @@ from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 
-from flows.engine.dvc_lock import read_entries
+from flows.engine.dvc_lock import read_lock_entries
 from flows.engine.records import provenance
 from tasks.common import run_environment
 
 TOOLS = ("dvc", "prefect", "mlflow")  # start and record stages, and compute nothing
 
 
-def differing(root: Path, stages: Iterable[str]) -> dict[str, list[str]]:
+def find_library_version_changes(root: Path, stages: Iterable[str]) -> dict[str, list[str]]:
     """`torch 2.13.0, installed 2.14.0` -> those of the stages whose newest record says so; nothing is said of stages
     without one.
     """
-    entries, installed = read_entries(root), _installed()
+    entries, installed = read_lock_entries(root), _get_installed_versions()
     stages_by_change: dict[str, list[str]] = {}
     for stage in stages:
-        for newest in provenance.of_entry(root, entries[stage])[:1]:
+        for newest in provenance.load_entry_provenance(root, entries[stage])[:1]:
             for name, version in installed.items():
                 recorded = newest.tags.get(run_environment.TAG + name, "none")
                 if recorded not in ("none", version):
@@ -29,7 +29,7 @@ def differing(root: Path, stages: Iterable[str]) -> dict[str, list[str]]:
     return stages_by_change
 
 
-def _installed() -> dict[str, str]:
+def _get_installed_versions() -> dict[str, str]:
     versions: dict[str, str] = {}
     for name in run_environment.PACKAGES:
         if name not in TOOLS:

@@ -15,14 +15,14 @@ from flows.engine import dvc_lock, mlflow_client, mlflow_run_lookup, mlflow_seal
 from flows.engine.dvc_lock import Entry
 from flows.engine.journals import journal, replay_process
 from flows.engine.journals.journal import Event, Journal
-from flows.engine.journals.journalled_run import as_result, as_text
+from flows.engine.journals.journalled_run import decode_stage_result, encode_stage_result
 from flows.engine.mlflow_run_lookup import PREFIX
 from flows.engine.records import mlflow_artifacts
 from flows.engine.stage_types import PlannedStage, StageResult
 from flows.lineage import history, registered_models
-from flows.lineage.history import EVALUATIONS, PAGE, section
+from flows.lineage.history import EVALUATIONS, PAGE, get_section_name
 from flows.lineage.registered_models import HEADLINE, NOT_IN_NAMES, Left
-from flows.params.files import PARAMS, parse
+from flows.params.files import PARAMS, parse_yaml_text
 from tasks.common import mlflow_address
 from tasks.common.config import BRANCHES
 
@@ -39,7 +39,7 @@ WORDS = {
 }
 
 
-def complete(
+def record_pipeline_summary(
     root: Path,
     flow: str,
     params: str,
@@ -57,31 +57,37 @@ def complete(
     run_id = next((result.pipeline_run_id for result in results if result.pipeline_run_id), None)
     if run_id is None:
         return
-    with mlflow_run_lookup.one_line():
-        client = mlflow_client.open_store(root)
-        values = used(params, stages)
-        before = history.previous_params(root, run_id, flow, {section(key) for key in values})
-        changed = changes(values, before, results)
-        versions = registered_models.register(client, root, flow, parse(params, "params.yaml"), results, left)
-        metrics = dict(headline(left.metrics, results))
+    with mlflow_run_lookup.convert_mlflow_errors_to_plan_error():
+        client = mlflow_client.open_mlflow_store(root)
+        values = collect_stage_params(params, stages)
+        before = history.load_previous_params(root, run_id, flow, {get_section_name(key) for key in values})
+        changed = describe_run_changes(values, before, results)
+        versions = registered_models.register_models(
+            client, root, flow, parse_yaml_text(params, "params.yaml"), results, left
+        )
+        metrics = dict(iterate_headline_metrics(left.metrics, results))
         tags = {
-            "mlflow.runName": name(changed, results),
-            "mlflow.note.content": note(client.get_run(run_id).info.experiment_id, changed, results, metrics, versions),
+            "mlflow.runName": format_run_name(changed, results),
+            "mlflow.note.content": render_run_description(
+                client.get_run(run_id).info.experiment_id, changed, results, metrics, versions
+            ),
             PREFIX + "changes": "; ".join(changed)[:VALUE],
-            **_chained(root, run_id, results),
+            **_build_seal_chain_tags(root, run_id, results),
         }
         numbers = {NOT_IN_NAMES.sub("_", key): value for key, value in metrics.items()}
-        mlflow_client.log(client, run_id, values, numbers)
-        mlflow_client.set_tags(client, run_id, tags)
-        for made_by, description in _origins(left.entries, client.get_run(run_id).info.experiment_id, results):
+        mlflow_client.log_params_and_metrics(client, run_id, values, numbers)
+        mlflow_client.set_run_tags(client, run_id, tags)
+        for made_by, description in _render_stage_run_descriptions(
+            left.entries, client.get_run(run_id).info.experiment_id, results
+        ):
             client.set_tag(made_by, "mlflow.note.content", description)
         for file, content in {**{page.name: page.read_bytes() for page in pages}, PARAMS: params.encode()}.items():
-            mlflow_artifacts.write(root, run_id, file, content)
+            mlflow_artifacts.save_artifact(root, run_id, file, content)
             client.set_tag(run_id, PAGE + file, hashlib.sha256(content).hexdigest())
-        mlflow_client.seal(client, root, run_id)
+        mlflow_client.seal_run(client, root, run_id)
 
 
-def hand_over(
+def queue_pipeline_summary(
     root: Path,
     flow: str,
     params: str,
@@ -91,40 +97,42 @@ def hand_over(
 ) -> None:
     """Have it written by the process that writes the repository's own records; where MLflow is shared, write it now."""
     stages = [stage.name for stage in planned]
-    if mlflow_address.shared(root) is not None:
-        return complete(root, flow, params, stages, results, pages)
+    if mlflow_address.find_shared_address(root) is not None:
+        return record_pipeline_summary(root, flow, params, stages, results, pages)
     fields = {
         "flow": flow,
         "params": params,
         "stages": stages,
-        "results": [as_text(result) for result in results],
+        "results": [encode_stage_result(result) for result in results],
         "left": vars(Left.by(root, results)),
     }
     written = Journal(root, "complete", run=results[0].pipeline_run_id, pages=[page.name for page in pages], **fields)
     for page in pages:
-        journal.keep(page, written.folder / page.name)
+        journal.link_or_copy_file(page, written.folder / page.name)
     written.close()
-    replay_process.start(root)
+    replay_process.start_recorder_process(root)
 
 
-def complete_from(root: Path, folder: Path, event: Event) -> None:
+def record_summary_from_journal(root: Path, folder: Path, event: Event) -> None:
     """Write what `hand_over` left in a journal's folder; `event` is its first one."""
-    results, pages = map(as_result, event["results"]), (folder / name for name in event["pages"])
-    complete(root, event["flow"], event["params"], event["stages"], [*results], pages, Left(**event["left"]))
+    results, pages = map(decode_stage_result, event["results"]), (folder / name for name in event["pages"])
+    record_pipeline_summary(
+        root, event["flow"], event["params"], event["stages"], [*results], pages, Left(**event["left"])
+    )
 
 
-def used(params: str, stages: Iterable[str]) -> dict[str, str]:
+def collect_stage_params(params: str, stages: Iterable[str]) -> dict[str, str]:
     """SECTION.KEY -> value of every parameter in the sections of these stages, as MLflow keeps it."""
-    sections, values = {stage.partition("@")[0] for stage in stages}, parse(params, "params.yaml")
+    sections, values = {stage.partition("@")[0] for stage in stages}, parse_yaml_text(params, "params.yaml")
     kept = {key: value for key, value in values.items() if key in sections}
     entries = {key: value for key, value in (values.get(BRANCHES) or {}).items() if key in sections}
-    return dict(_leaves(kept | ({BRANCHES: entries} if entries else {})))
+    return dict(_iterate_leaf_texts(kept | ({BRANCHES: entries} if entries else {})))
 
 
-def _leaves(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
+def _iterate_leaf_texts(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
     if isinstance(value, Mapping) and value:
         for name, inner in value.items():
-            yield from _leaves(inner, f"{key}.{name}" if key else str(name))
+            yield from _iterate_leaf_texts(inner, f"{key}.{name}" if key else str(name))
     elif key:  # else there are no parameters at all
         yield (
             NOT_IN_NAMES.sub("_", key)[:NAME],
@@ -132,7 +140,9 @@ def _leaves(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
         )
 
 
-def changes(values: Mapping[str, str], before: Mapping[str, str] | None, results: Sequence[StageResult]) -> list[str]:
+def describe_run_changes(
+    values: Mapping[str, str], before: Mapping[str, str] | None, results: Sequence[StageResult]
+) -> list[str]:
     """What made this run differ from those before, most important first: parameters, or else what the stages' reasons
     name.
 
@@ -142,21 +152,21 @@ def changes(values: Mapping[str, str], before: Mapping[str, str] | None, results
     if before is None:
         return ["first run"]
     changed_params = []
-    sections = {section(key) for key in values} & {section(key) for key in before}
+    sections = {get_section_name(key) for key in values} & {get_section_name(key) for key in before}
     for key in dict.fromkeys([*values, *before]):
         old, new = before.get(key), values.get(key)
-        if old != new and section(key) in sections:
-            changed_params.append(f"{key} {_short(old)} -> {_short(new)}")
-    return changed_params or list(dict.fromkeys(_causes(results)))
+        if old != new and get_section_name(key) in sections:
+            changed_params.append(f"{key} {_shorten_value(old)} -> {_shorten_value(new)}")
+    return changed_params or list(dict.fromkeys(_iterate_rerun_causes(results)))
 
 
-def _short(value: str | None) -> str:
+def _shorten_value(value: str | None) -> str:
     if value is None:
         return "none"
     return value if len(value) <= 40 else value[:37] + "..."
 
 
-def _causes(results: Sequence[StageResult]) -> Iterator[str]:
+def _iterate_rerun_causes(results: Sequence[StageResult]) -> Iterator[str]:
     """What stages gave as reasons, where that is not another stage's out."""
     outs = {path for result in results for path in result.outs}
     for result in results:
@@ -172,7 +182,7 @@ def _causes(results: Sequence[StageResult]) -> Iterator[str]:
                 yield reason.removeprefix("param ").replace(" changed ", " ", 1)
 
 
-def name(changed: Sequence[str], results: Sequence[StageResult]) -> str:
+def format_run_name(changed: Sequence[str], results: Sequence[StageResult]) -> str:
     """What the run did: `dpo.beta 0.1 -> 0.2: dpo, evaluate@dpo, report ran, 19 up to date`."""
     shown = ", ".join(changed[:CHANGES]) + (f" and {len(changed) - CHANGES} more" if len(changed) > CHANGES else "")
     parts = []
@@ -187,15 +197,15 @@ def name(changed: Sequence[str], results: Sequence[StageResult]) -> str:
     return f"{shown}: {outcomes}" if shown else outcomes
 
 
-def headline(metrics: Mapping[str, Any], results: Sequence[StageResult]) -> Iterator[tuple[str, float]]:
+def iterate_headline_metrics(metrics: Mapping[str, Any], results: Sequence[StageResult]) -> Iterator[tuple[str, float]]:
     """POLICY/METRIC, and /low and /high of its 95 % interval: what a person compares first, of every evaluation."""
     for result in results:
         if result.state in ("ran", "restored", "up-to-date"):
             with suppress(KeyError, TypeError, ValueError):  # another's stage of this name, with other metrics
-                yield from headline_of(result.stage, metrics.get(result.stage) or {})
+                yield from iterate_stage_headline_metrics(result.stage, metrics.get(result.stage) or {})
 
 
-def headline_of(stage: str, metrics: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+def iterate_stage_headline_metrics(stage: str, metrics: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
     """The same of one stage's metrics file; nothing unless the stage is an evaluation."""
     kind, _, branch = stage.partition("@")
     for key, value in metrics.items() if kind in EVALUATIONS else ():
@@ -207,7 +217,7 @@ def headline_of(stage: str, metrics: Mapping[str, Any]) -> Iterator[tuple[str, f
             yield from ((f"{branch}/{key}/{end}", float(value[end])) for end in ("low", "high"))
 
 
-def note(
+def render_run_description(
     experiment: str,
     changed: Sequence[str],
     results: Sequence[StageResult],
@@ -246,7 +256,7 @@ def note(
     return "\n".join(lines)
 
 
-def _origins(
+def _render_stage_run_descriptions(
     entries: Mapping[str, Entry], experiment: str, results: Sequence[StageResult]
 ) -> Iterator[tuple[str, str]]:
     """Of each run that was made now: its description, with a link for each input to the run that made it."""
@@ -255,7 +265,7 @@ def _origins(
         if result.state != "ran" or not result.mlflow_run_id:
             continue
         lines = ["| read | hash | made by |", "|---|---|---|"]
-        for path, md5 in dvc_lock.data(entries.get(result.stage, {})).items():
+        for path, md5 in dvc_lock.get_data_hashes(entries.get(result.stage, {})).items():
             within = [maker for out, maker in makers.items() if out == path or out.startswith(f"{path}/")]
             links = [
                 f"[{maker.stage}](#/experiments/{experiment}/runs/{maker.mlflow_run_id})"
@@ -266,9 +276,9 @@ def _origins(
         yield result.mlflow_run_id, "\n".join(lines)[:NOTE]
 
 
-def _chained(root: Path, run_id: str, results: Sequence[StageResult]) -> dict[str, str]:
+def _build_seal_chain_tags(root: Path, run_id: str, results: Sequence[StageResult]) -> dict[str, str]:
     """The tags by which the run's seal covers those of its stages, and names the pipeline run before."""
-    with mlflow_run_lookup.reading(root) as records:
+    with mlflow_run_lookup.open_records_reader(root) as records:
         assert records is not None, "the run is in the database"
         seals = {
             result.stage: records.tags(result.mlflow_run_id).get(mlflow_seal.TAG, "none")
@@ -276,5 +286,5 @@ def _chained(root: Path, run_id: str, results: Sequence[StageResult]) -> dict[st
             if result.mlflow_run_id
         }
         before = records.sealed_before(run_id, mlflow_seal.TAG)
-    seal_tags = {PREFIX + mlflow_client.tag_name("seal", stage): seal for stage, seal in seals.items()}
+    seal_tags = {PREFIX + mlflow_client.format_tag_name("seal", stage): seal for stage, seal in seals.items()}
     return {**seal_tags, **({PREFIX + "previous": " ".join(before)} if before else {})}

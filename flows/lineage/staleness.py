@@ -14,13 +14,13 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from flows.engine import stage_code
-from flows.engine.dvc_changes import Seen, changed_params, why
+from flows.engine.dvc_changes import Seen, find_stale_reason, iterate_changed_params
 from flows.engine.dvc_closure import StageGraph
-from flows.engine.dvc_lock import hashes, read_entries
-from flows.engine.dvc_repository import open_repo, params_read_once, plain_errors
+from flows.engine.dvc_lock import get_entry_hashes, read_lock_entries
+from flows.engine.dvc_repository import cache_parsed_params, convert_dvc_errors_to_plan_error, open_repo
 from flows.lineage import execution_record
 from flows.lineage.acceptance import file_hashes
-from flows.lineage.checks.content_hashes import tree_hash
+from flows.lineage.checks.content_hashes import compute_folder_hash
 from flows.lineage.execution_record import ExecutionRecord
 
 if TYPE_CHECKING:
@@ -43,92 +43,109 @@ class Cause:
     lines: Sequence[str] = ()
 
 
-def causes(root: Path, name: str) -> list[Cause]:
+def find_staleness_causes(root: Path, name: str) -> list[Cause]:
     """What changed since this stage ran, parameters first; nothing where it is as it was. Reads only."""
     root = root.absolute()
-    with chdir(root), closing(open_repo(root)) as repo, params_read_once(), plain_errors():
+    with chdir(root), closing(open_repo(root)) as repo, cache_parsed_params(), convert_dvc_errors_to_plan_error():
         [stage] = StageGraph(repo).load([name])
         seen: Seen = {}
         if any(str(dep.def_path).startswith(stage_code.FOLDER) for dep in stage.deps):
-            stage_code.look_ahead(root, [stage], seen)
-        reason = why(stage, seen)
+            stage_code.record_code_dep_states(root, [stage], seen)
+        reason = find_stale_reason(stage, seen)
         if reason is None:
             return []
-        changes = [*_params(stage), *_deps(root, stage, seen), *_outs(stage)] if name in read_entries(root) else []
+        changes = (
+            [
+                *_iterate_command_and_param_changes(stage),
+                *_iterate_dependency_changes(root, stage, seen),
+                *_iterate_output_changes(stage),
+            ]
+            if name in read_lock_entries(root)
+            else []
+        )
         return changes or [Cause(reason)]
 
 
-def _params(stage: "PipelineStage") -> Iterator[Cause]:
+def _iterate_command_and_param_changes(stage: "PipelineStage") -> Iterator[Cause]:
     if stage.cmd_changed:
         yield Cause("its command changed")
     for dep in stage.params:
-        for key, old, new in changed_params(dep):
+        for key, old, new in iterate_changed_params(dep):
             values = (("-", old), ("+", new))
             yield Cause(f"param {key}", [f"{sign} {value}" for sign, value in values if value is not None])
 
 
-def _outs(stage: "PipelineStage") -> Iterator[Cause]:
+def _iterate_output_changes(stage: "PipelineStage") -> Iterator[Cause]:
     for out in stage.outs:
         for path, state in out.status().items():
             yield Cause(f"out {path} {STATES[state]}")
 
 
-def _deps(root: Path, stage: "PipelineStage", seen: Seen) -> Iterator[Cause]:
+def _iterate_dependency_changes(root: Path, stage: "PipelineStage", seen: Seen) -> Iterator[Cause]:
     changed: dict[str, str] = {}
     for dep in stage.deps:
         if dep not in stage.params:
             changed |= seen.get((dep.fs_path, dep.hash_info.value if dep.hash_info else None), {})
     if not changed:
         return
-    made = execution_record.now(root)[str(stage.name)]
-    recorded = hashes(made.recorded, "deps")
+    made = execution_record.load_current_records(root)[str(stage.name)]
+    recorded = get_entry_hashes(made.recorded, "deps")
     files = {path: state for path, state in changed.items() if not path.startswith(stage_code.FOLDER)}
     modules = {path: recorded[path] for path in files if path.endswith(".py") and recorded.get(path)}
-    kept = {**file_hashes.of_run(root, made, files), **file_hashes.recorded(root, lambda: made.recorded, modules)}
+    kept = {
+        **file_hashes.read_run_files(root, made, files),
+        **file_hashes.find_recorded_contents(root, lambda: made.recorded, modules),
+    }
     for path, state in changed.items():
-        before = {name: content for name, content in kept.items() if _within(name, path)}
+        before = {name: content for name, content in kept.items() if _is_within_path(name, path)}
         if path.startswith(stage_code.FOLDER):
-            yield from _code(root, path, recorded.get(path, ""), made) or [Cause(f"dep {path} {STATES[state]}")]
-        elif state == "modified" and before and _hash(path, before) == recorded[path]:
-            yield from _differences(root, path, before, made)
+            yield from _list_code_changes(root, path, recorded.get(path, ""), made) or [
+                Cause(f"dep {path} {STATES[state]}")
+            ]
+        elif state == "modified" and before and _compute_path_hash(path, before) == recorded[path]:
+            yield from _iterate_file_changes(root, path, before, made)
         else:
             yield Cause(f"dep {path} {STATES[state]}")
 
 
-def _code(root: Path, path: str, md5: str, made: ExecutionRecord) -> list[Cause]:
+def _list_code_changes(root: Path, path: str, md5: str, made: ExecutionRecord) -> list[Cause]:
     """The files of which a stage reaches something else than it did, each with all lines that differ; nothing where
     that cannot be told.
     """
-    kept = file_hashes.recorded(root, lambda: made.recorded, {path: md5})
+    kept = file_hashes.find_recorded_contents(root, lambda: made.recorded, {path: md5})
     if path not in kept:
         return []
-    before, after = json.loads(kept[path]), stage_code.files_of(root, path)
+    before, after = json.loads(kept[path]), stage_code.compute_reached_file_hashes(root, path)
     changed = [name for name in sorted({*before, *after}) if before.get(name) != after.get(name)]
-    old = file_hashes.of_run(root, made, dict.fromkeys(name.partition(",")[0] for name in changed))
+    old = file_hashes.read_run_files(root, made, dict.fromkeys(name.partition(",")[0] for name in changed))
     since = f", since run {str(made.run_id)[:8]}" if made.run_id else ""
     changes = []
     for name in changed:
         file = root / name.partition(",")[0]
         old_content = old.get(name.partition(",")[0], b"" if name not in before else None)
-        lines = _diff(old_content, file.read_bytes() if file.is_file() else b"") if old_content is not None else []
+        lines = (
+            _compute_line_diff(old_content, file.read_bytes() if file.is_file() else b"")
+            if old_content is not None
+            else []
+        )
         changes.append(Cause(f"{name}{since}", lines))
     return changes
 
 
-def _within(name: str, path: str) -> bool:
+def _is_within_path(name: str, path: str) -> bool:
     return PurePosixPath(name).is_relative_to(PurePosixPath(path))
 
 
-def _hash(path: str, files: Mapping[str, bytes]) -> str:
+def _compute_path_hash(path: str, files: Mapping[str, bytes]) -> str:
     """DVC's hash of a file, or of a folder with these files."""
     digests = {
         PurePosixPath(name).relative_to(path).as_posix(): hashlib.md5(content, usedforsecurity=False).hexdigest()
         for name, content in files.items()
     }
-    return digests.get(".") or tree_hash(digests)
+    return digests.get(".") or compute_folder_hash(digests)
 
 
-def _differences(root: Path, path: str, before: Mapping[str, bytes], made: ExecutionRecord) -> Iterator[Cause]:
+def _iterate_file_changes(root: Path, path: str, before: Mapping[str, bytes], made: ExecutionRecord) -> Iterator[Cause]:
     """The files of a dep that are not what they were."""
     dep_path = root / path
     files = [file for file in sorted(dep_path.rglob("*")) if file.is_file()] if dep_path.is_dir() else [dep_path]
@@ -137,10 +154,10 @@ def _differences(root: Path, path: str, before: Mapping[str, bytes], made: Execu
     for name in sorted({*before, *now}):
         old, new = before.get(name, b""), now.get(name, b"")
         if old != new:
-            yield Cause(f"{name}{since}", _diff(old, new))
+            yield Cause(f"{name}{since}", _compute_line_diff(old, new))
 
 
-def _diff(old: bytes, new: bytes) -> list[str]:
+def _compute_line_diff(old: bytes, new: bytes) -> list[str]:
     """The lines that differ with two around them; nothing for bytes that are no text, or too many."""
     if max(len(old), len(new)) > LARGEST:
         return []

@@ -5,9 +5,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from flows.engine import dvc_lock
-from flows.engine.dvc_lock import hashes
+from flows.engine.dvc_lock import get_entry_hashes
 from flows.engine.dvc_repository import PlanError
-from flows.engine.dvc_stage import run_cache_place
+from flows.engine.dvc_stage import get_run_cache_path
 from flows.lineage import cache_objects
 from tasks.common import mlflow_database
 
@@ -24,17 +24,17 @@ SETTINGS = (
 DVC = (".dvc/config", ".dvc/config.local")
 
 
-def paths(root: Path, stages: Sequence[str]) -> list[str] | None:
+def collect_input_paths(root: Path, stages: Sequence[str]) -> list[str] | None:
     """Files and folders, relative to the root or absolute; None where it cannot be told from them."""
     if "vars:" in (root / "dvc.yaml").read_text():  # other files may decide what the graph is
         return None
     try:
-        return [*dict.fromkeys([*_engine(root), *_of_stages(root, stages)])]
+        return [*dict.fromkeys([*_iterate_engine_paths(root), *_iterate_stage_paths(root, stages)])]
     except (PlanError, OSError, KeyError):
         return None
 
 
-def _engine(root: Path) -> Iterator[str]:
+def _iterate_engine_paths(root: Path) -> Iterator[str]:
     for name in (*OURS, *TOOLS):
         spec = find_spec(name)
         folders = list(spec.submodule_search_locations or ()) if spec else []
@@ -44,18 +44,18 @@ def _engine(root: Path) -> Iterator[str]:
     yield from (*DVC, mlflow_database.DATABASE.as_posix(), f"{mlflow_database.DATABASE.as_posix()}-wal")
 
 
-def _of_stages(root: Path, stages: Sequence[str]) -> Iterator[str]:
-    entries = dvc_lock.read_entries(root)
+def _iterate_stage_paths(root: Path, stages: Sequence[str]) -> Iterator[str]:
+    entries = dvc_lock.read_lock_entries(root)
     for stage in stages:
         entry = entries[stage]
-        yield str(run_cache_place(root, entry).parent)  # by which it is known whether a run made the outs
-        for path in (*hashes(entry, "deps"), *entry.get("params", ())):
+        yield str(get_run_cache_path(root, entry).parent)  # by which it is known whether a run made the outs
+        for path in (*get_entry_hashes(entry, "deps"), *entry.get("params", ())):
             yield path
             yield f"{path}.dvc"
-        for path, md5 in hashes(entry, "outs").items():
+        for path, md5 in get_entry_hashes(entry, "outs").items():
             yield path
-            for object_md5 in {md5, *cache_objects.files(root, md5).values()} - {""}:
-                file = cache_objects.path(root, object_md5)
+            for object_md5 in {md5, *cache_objects.list_cached_files(root, md5).values()} - {""}:
+                file = cache_objects.find_cache_object(root, object_md5)
                 if file is None:
                     raise PlanError(f"{object_md5} is not in the cache")
                 yield str(file)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from flows.engine.dvc_lock import Entry
-from flows.engine.dvc_stage import entry_name
+from flows.engine.dvc_stage import compute_entry_hash
 
 PLACE = Path(".dvc/tmp/posttrain/verdicts.json")
 
@@ -27,17 +27,17 @@ class ReproductionVerdict:
     environment: Sequence[str] = ()  # the versions and facts of the machine that were others than on record
 
 
-def read(root: Path, entry: Entry) -> ReproductionVerdict | None:
+def read_reproduction_verdict(root: Path, entry: Entry) -> ReproductionVerdict | None:
     """The newest verdict on the result of this entry; None where it was not made again here."""
-    content = _load(root).get(entry_name(entry))
+    content = _load_verdicts(root).get(compute_entry_hash(entry))
     with suppress(TypeError):
         return ReproductionVerdict(**content) if content is not None else None
     return None
 
 
-def note(root: Path, entry: Entry, verdict: ReproductionVerdict) -> None:
+def record_reproduction_verdict(root: Path, entry: Entry, verdict: ReproductionVerdict) -> None:
     """Keep a verdict; a repository that cannot be written to keeps none."""
-    content = {**_load(root), entry_name(entry): asdict(verdict)}
+    content = {**_load_verdicts(root), compute_entry_hash(entry): asdict(verdict)}
     with suppress(OSError):
         target = root / PLACE
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -47,7 +47,7 @@ def note(root: Path, entry: Entry, verdict: ReproductionVerdict) -> None:
         Path(name).replace(target)
 
 
-def _load(root: Path) -> Mapping[str, Any]:
+def _load_verdicts(root: Path) -> Mapping[str, Any]:
     try:
         content = json.loads((root / PLACE).read_text())
     except (OSError, ValueError):

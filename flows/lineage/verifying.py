@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from flows.engine.dvc_command import Progress
-from flows.engine.dvc_lock import hashes, is_code
+from flows.engine.dvc_lock import get_entry_hashes, is_code_path
 from flows.engine.dvc_repository import PlanError
 from flows.engine.mlflow_run_lookup import Index
 from flows.lineage import execution_record, target, verdicts
@@ -53,39 +53,39 @@ class Verification:
         return "differs" if self.differences or self.step else "equal"
 
 
-def wanted(root: Path, text: str) -> ExecutionRecord:
+def resolve_execution_record(root: Path, text: str) -> ExecutionRecord:
     """The record of the execution that made what `text` names; PlanError where no stage makes it."""
-    named = target.resolve(root, text)
+    named = target.resolve_lineage_target(root, text)
     if named.run_id is not None:
-        return execution_record.of_run(root, named.run_id)
+        return execution_record.load_run_record(root, named.run_id)
     if named.stage is None:
         raise PlanError(f"{named.path}: raw data: no stage makes it, so there is nothing to verify")
-    recorded = execution_record.now(root)[named.stage]
-    return recorded if recorded.run_id else _maker(root, recorded)
+    recorded = execution_record.load_current_records(root)[named.stage]
+    return recorded if recorded.run_id else _find_equivalent_run(root, recorded)
 
 
-def _maker(root: Path, recorded: ExecutionRecord) -> ExecutionRecord:
+def _find_equivalent_run(root: Path, recorded: ExecutionRecord) -> ExecutionRecord:
     """For an entry of dvc.lock without a run of its own: the run that made the same outs, of which the commit and
     numbers are known.
     """
-    outs = hashes(recorded.entry, "outs")
+    outs = get_entry_hashes(recorded.entry, "outs")
     for run_id in Index(root).makers(next(iter(outs.values()), "")):
-        made = execution_record.of_run(root, run_id)
-        if made.stage == recorded.stage and hashes(made.entry, "outs") == outs:
+        made = execution_record.load_run_record(root, run_id)
+        if made.stage == recorded.stage and get_entry_hashes(made.entry, "outs") == outs:
             return replace(made, entry=recorded.entry)
     return recorded
 
 
-def _contradiction(root: Path, execution: ExecutionRecord) -> list[str]:
+def _list_record_contradictions(root: Path, execution: ExecutionRecord) -> list[str]:
     """Whether the run says that it had another command, other inputs or parameters than the entry that is to be
     verified.
     """
     if execution.run_id is None:
         return []
-    run_entry = execution_record.of_run(root, execution.run_id).entry
+    run_entry = execution_record.load_run_record(root, execution.run_id).entry
     entry_deps, run_deps = (
-        hashes(execution.entry, "deps"),
-        hashes(run_entry, "deps"),
+        get_entry_hashes(execution.entry, "deps"),
+        get_entry_hashes(run_entry, "deps"),
     )  # of an old run only some deps may be known
     other = {
         "another command": run_entry.get("cmd") and run_entry["cmd"] != execution.entry.get("cmd"),
@@ -96,7 +96,7 @@ def _contradiction(root: Path, execution: ExecutionRecord) -> list[str]:
     return [f"dvc.lock has {part} than its run {run} had" for part, differs in other.items() if differs]
 
 
-def verify(
+def verify_execution(
     root: Path, execution: ExecutionRecord, say: Say, tell: Progress, keep: bool = False, outs_only: bool = False
 ) -> Verification:
     """Make the recorded outs again and compare them; CannotReproduceError where that is not possible, in one line.
@@ -106,13 +106,16 @@ def verify(
     """
     root, began = root.absolute(), time.monotonic()
     verification = Verification(execution)
-    with _scratch(keep) as folder:
+    with _open_scratch_folder(keep) as folder:
         verification.copy = folder if keep else None
-        made = scratch_copy.make(root, execution, folder)
+        made = scratch_copy.make_scratch_copy(root, execution, folder)
         since = [f"{step.line}; made again with the code that ran" for step in execution.accepted]
-        verification.notes, verification.inputs = [*_contradiction(root, execution), *since, *made.notes], made.inputs
+        verification.notes, verification.inputs = (
+            [*_list_record_contradictions(root, execution), *since, *made.notes],
+            made.inputs,
+        )
         verification.laid_out = time.monotonic() - began
-        code = sum(is_code(path) for path in made.inputs)
+        code = sum(is_code_path(path) for path in made.inputs)
         say(
             f"scratch copy: {code} code files and {len(made.inputs) - code} inputs as recorded "
             f"({verification.laid_out:.1f} s)"
@@ -121,21 +124,27 @@ def verify(
             say(f"note: {note}")
         say(f"running: {execution.entry['cmd']}")
         started = time.monotonic()
-        command.run(execution, folder, say, tell, to_mlflow=not outs_only)
+        command.run_recorded_command(execution, folder, say, tell, to_mlflow=not outs_only)
         verification.ran = time.monotonic() - started
-        verification.made = output_differences.made_outs(execution, folder)
-        verification.differences = output_differences.compare(root, execution, folder, verification.made)
-        verification.environment = output_differences.environment_differences(execution)
+        verification.made = output_differences.compute_output_digests(execution, folder)
+        verification.differences = output_differences.compare_outputs(root, execution, folder, verification.made)
+        verification.environment = output_differences.find_environment_differences(execution)
         if execution.run_id is not None and not execution.elsewhere and not outs_only:
-            histories = metric_history.of_run(root, execution.run_id), metric_history.of_copy(folder)
-            verification.step = metric_history.first_difference(*histories)
-            verification.environment = {**metric_history.system_differences(*histories), **verification.environment}
+            histories = (
+                metric_history.load_run_metric_history(root, execution.run_id),
+                metric_history.load_copy_metric_history(folder),
+            )
+            verification.step = metric_history.find_first_metric_difference(*histories)
+            verification.environment = {
+                **metric_history.find_system_metric_differences(*histories),
+                **verification.environment,
+            }
     verification.seconds = time.monotonic() - began
-    verdicts.note(root, execution.entry, _verdict(verification))
+    verdicts.record_reproduction_verdict(root, execution.entry, _build_verdict(verification))
     return verification
 
 
-def _verdict(verification: Verification) -> ReproductionVerdict:
+def _build_verdict(verification: Verification) -> ReproductionVerdict:
     """What is noted of the outcome."""
     if verification.verdict == "equal":
         return ReproductionVerdict(True)
@@ -145,14 +154,14 @@ def _verdict(verification: Verification) -> ReproductionVerdict:
         else FileDifference(f"MLflow's run of {verification.record.stage}", "")
     )
     what = first.what or (verification.step.line if verification.step else "")
-    injected = run_environment.foreign(verification.record.environment)
+    injected = run_environment.filter_foreign_injections(verification.record.environment)
     return ReproductionVerdict(
         False, first.path, what, [name for name in verification.environment if name not in injected]
     )
 
 
 @contextmanager
-def _scratch(keep: bool) -> Iterator[Path]:
+def _open_scratch_folder(keep: bool) -> Iterator[Path]:
     """An empty folder among the temporary ones; removed at the end, unless it is to be kept."""
     folder = Path(tempfile.mkdtemp(prefix="posttrain-verify-")).resolve()
     try:
@@ -162,4 +171,4 @@ def _scratch(keep: bool) -> Iterator[Path]:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-__all__ = ["CannotReproduceError", "Verification", "verify", "wanted"]
+__all__ = ["CannotReproduceError", "Verification", "resolve_execution_record", "verify_execution"]

@@ -43,7 +43,7 @@ class Lease:
             os.close(file)
 
 
-def lease(names: Sequence[str], count: int, holder: str = "") -> Lease | None:
+def lease_devices(names: Sequence[str], count: int, holder: str = "") -> Lease | None:
     """`count` of the devices `names`, the first that are free; None if fewer are, without waiting.
 
     `holder` says in a line who asks, for others that wait for the device. DeviceError if the locks cannot be used.
@@ -51,28 +51,28 @@ def lease(names: Sequence[str], count: int, holder: str = "") -> Lease | None:
     if not count:
         return Lease()
     held: dict[str, int] = {}
-    with _folder() as folder, ExitStack() as undo:
+    with _open_lock_folder() as folder, ExitStack() as undo:
         for position, name in enumerate(names):
             if len(held) + len(names) - position < count:
                 break
-            file = _locked(folder, name)
+            file = _lock_device_file(folder, name)
             if file is not None:
                 held[name] = file
                 undo.callback(os.close, file)
             if len(held) == count:
                 for each in held.values():
-                    _write(each, holder)
+                    _write_holder(each, holder)
                 undo.pop_all()
-                return Lease(tuple(held), (*held.values(), _in_use(folder)))
+                return Lease(tuple(held), (*held.values(), _lock_folder_shared(folder)))
     return None
 
 
-def holders(names: Sequence[str]) -> dict[str, str]:
+def list_device_holders(names: Sequence[str]) -> dict[str, str]:
     """Those of the devices that are held, each with who holds it, as the holder says."""
     held = {}
-    with _folder() as folder:
+    with _open_lock_folder() as folder:
         for name in names:
-            file = _open(folder, name)
+            file = _open_device_file(folder, name)
             try:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -84,20 +84,20 @@ def holders(names: Sequence[str]) -> dict[str, str]:
     return held
 
 
-def check(names: Sequence[str]) -> None:
+def check_device_locks(names: Sequence[str]) -> None:
     """DeviceError unless the lock of every device can be used; locks none."""
-    with _folder() as folder:
+    with _open_lock_folder() as folder:
         for name in names:
-            os.close(_open(folder, name))
+            os.close(_open_device_file(folder, name))
 
 
-def variables(names: Sequence[str]) -> dict[str, str]:
+def build_device_environment(names: Sequence[str]) -> dict[str, str]:
     """The environment in which a command sees these devices only, numbered as nvidia-smi numbers them."""
     return {"CUDA_VISIBLE_DEVICES": ",".join(names), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 
 
 @contextmanager
-def _folder() -> Iterator[int]:
+def _open_lock_folder() -> Iterator[int]:
     """The folder of the locks, open; made if it is missing."""
     path = Path(os.environ.get("POSTTRAIN_DEVICES") or FOLDER)
     made = False
@@ -107,7 +107,7 @@ def _folder() -> Iterator[int]:
             made = True
         folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except OSError as error:
-        raise DeviceError(_sentence(path, "the folder of the devices' locks", error.strerror or "")) from None
+        raise DeviceError(_format_lock_error(path, "the folder of the devices' locks", error.strerror or "")) from None
     try:
         status = os.fstat(folder)
         # The first to come, or its next process if it was killed before it had opened the folder to all.
@@ -115,13 +115,13 @@ def _folder() -> Iterator[int]:
             os.fchmod(folder, OPEN_TO_ALL)
         elif status.st_mode & stat.S_IWOTH and not status.st_mode & stat.S_ISVTX:
             why = "everybody may take away what others made in it (`chmod +t` would forbid that)"
-            raise DeviceError(_sentence(path, "the folder of the devices' locks", why))
+            raise DeviceError(_format_lock_error(path, "the folder of the devices' locks", why))
         yield folder
     finally:
         os.close(folder)
 
 
-def _in_use(folder: int) -> int:
+def _lock_folder_shared(folder: int) -> int:
     """The folder, open with a shared lock: by that systemd-tmpfiles knows that nothing old in it may be deleted."""
     again = os.open(".", os.O_RDONLY | os.O_DIRECTORY, dir_fd=folder)
     with suppress(BlockingIOError):
@@ -129,28 +129,30 @@ def _in_use(folder: int) -> int:
     return again
 
 
-def _locked(folder: int, name: str) -> int | None:
+def _lock_device_file(folder: int, name: str) -> int | None:
     """The device's file, open and locked; None if another process holds the lock."""
     for _ in range(ATTEMPTS):
-        file = _open(folder, name)
+        file = _open_device_file(folder, name)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(file)
             return None
         with suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(file), os.stat(_file_name(name), dir_fd=folder, follow_symlinks=False)):
+            if os.path.samestat(
+                os.fstat(file), os.stat(_get_lock_file_name(name), dir_fd=folder, follow_symlinks=False)
+            ):
                 return file
         os.close(file)  # it was deleted in between: the lock on it excludes nobody
     raise DeviceError(f"device {name}: its lock is deleted again and again")
 
 
-def _open(folder: int, name: str) -> int:
+def _open_device_file(folder: int, name: str) -> int:
     """The device's file, made if it is missing and then open to all users. To lock it, reading is enough."""
-    file, problem = _file_name(name), ""
+    file, problem = _get_lock_file_name(name), ""
     for _ in range(ATTEMPTS):
         try:
-            opened = _open_or_make(file, folder)
+            opened = _open_or_create_file(file, folder)
         except (FileExistsError, FileNotFoundError):
             continue  # another process made it, or took it away
         except PermissionError as error:  # or another user made it, and opens it to all at this moment
@@ -166,10 +168,10 @@ def _open(folder: int, name: str) -> int:
             problem = "is no ordinary file"
             break
     path = Path(os.environ.get("POSTTRAIN_DEVICES") or FOLDER) / file
-    raise DeviceError(_sentence(path, f"the lock of device {name}", problem))
+    raise DeviceError(_format_lock_error(path, f"the lock of device {name}", problem))
 
 
-def _open_or_make(file: str, folder: int) -> int:
+def _open_or_create_file(file: str, folder: int) -> int:
     # Never O_CREAT on a file that is there: with fs.protected_regular the kernel refuses that for another user's file.
     try:
         return os.open(file, os.O_RDWR | OPEN, dir_fd=folder)
@@ -181,7 +183,7 @@ def _open_or_make(file: str, folder: int) -> int:
         return made
 
 
-def _write(file: int, holder: str) -> None:
+def _write_holder(file: int, holder: str) -> None:
     """Say in the file who holds it, if it may be written to and has no second name elsewhere."""
     if os.fstat(file).st_nlink == 1:
         with suppress(OSError):
@@ -189,16 +191,16 @@ def _write(file: int, holder: str) -> None:
             os.pwrite(file, " ".join(holder.split()).encode() + b"\n", 0)
 
 
-def _file_name(name: str) -> str:
+def _get_lock_file_name(name: str) -> str:
     """The name of a device's file: one for a device, whether it is called by its number or by its UUID."""
-    uuids = _uuids()
+    uuids = _query_gpu_uuids()
     whole = [uuid for uuid in uuids.values() if name.startswith("GPU-") and uuid.startswith(name)]
     physical = uuids.get(name, whole[0] if len(whole) == 1 else name)
     return re.sub(r"[^\w.-]", "_", physical) + ".lock"
 
 
 @cache
-def _uuids() -> dict[str, str]:
+def _query_gpu_uuids() -> dict[str, str]:
     """The UUID of each number, as nvidia-smi gives them; empty where there is none, or it fails."""
     program = shutil.which("nvidia-smi")
     if program is None:
@@ -212,5 +214,5 @@ def _uuids() -> dict[str, str]:
     return {fields[0].strip(): fields[1].strip() for fields in lines if len(fields) == 2}
 
 
-def _sentence(path: Path, what: str, why: str) -> str:
+def _format_lock_error(path: Path, what: str, why: str) -> str:
     return f"{path}: {what} cannot be used: {why}; POSTTRAIN_DEVICES may name another folder"

@@ -13,7 +13,7 @@ KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a dev
 LONGEST = 200  # characters of a path in a message
 
 
-def fault(path: str, within: bool) -> str:
+def find_hashing_fault(path: str, within: bool) -> str:
     """Why a file or folder cannot be hashed as it is read, in words; empty where it can.
 
     `within` says that it was met on a walk: a link to a folder is refused there, and followed where it is the walk's
@@ -25,10 +25,10 @@ def fault(path: str, within: bool) -> str:
     except UnicodeEncodeError:
         return "its name is not UTF-8"
     except OSError as error:
-        link = _link(path)
+        link = _describe_link(path)
         return f"{link}, which leads nowhere" if link else f"it cannot be read ({error.strerror})"
     if stat.S_ISDIR(mode):
-        if within and (link := _link(path)):
+        if within and (link := _describe_link(path)):
             return (
                 f"{link}, a folder, whose files are not hashed; make it a folder of links to the files (cp "
                 "-rs), or a copy"
@@ -38,7 +38,7 @@ def fault(path: str, within: bool) -> str:
         readable = os.access(path, os.R_OK)
     else:
         kind = f"{KINDS.get(stat.S_IFMT(mode), 'a special file')}; expected files and folders"
-        return f"{link}, {kind}" if (link := _link(path)) else kind
+        return f"{link}, {kind}" if (link := _describe_link(path)) else kind
     return "" if readable else "it cannot be read (Permission denied)"
 
 
@@ -50,15 +50,15 @@ def make_folder(root: Path, within: Path) -> None:
     (root / within).mkdir(parents=True, exist_ok=True)
 
 
-def shown(path: str, root: str) -> str:
+def format_relative_path(path: str, root: str) -> str:
     """A path in a message: relative to `root` where it lies in there, without power over a terminal."""
-    return _printable(path.removeprefix(f"{root}{os.sep}"))
+    return _format_printable(path.removeprefix(f"{root}{os.sep}"))
 
 
-def _link(path: str) -> str:
-    return f"a link to {_printable(os.readlink(path))}" if os.path.islink(path) else ""
+def _describe_link(path: str) -> str:
+    return f"a link to {_format_printable(os.readlink(path))}" if os.path.islink(path) else ""
 
 
-def _printable(text: str) -> str:
+def _format_printable(text: str) -> str:
     text = text if text.isprintable() else ascii(text)[1:-1]
     return text if len(text) <= LONGEST else f"{text[: LONGEST // 2]}...{text[-LONGEST // 2 :]}"

@@ -14,14 +14,14 @@ from flows.machine.devices import Lease
 POLL_SECONDS = 0.5  # between two looks at a device that another process holds
 
 
-def cores() -> int:
+def count_cores() -> int:
     """The cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
-def gpus(environ: Mapping[str, str]) -> list[str]:
+def list_gpus(environ: Mapping[str, str]) -> list[str]:
     """The GPUs that this process may use, named as in CUDA_VISIBLE_DEVICES."""
     visible = environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
@@ -49,7 +49,7 @@ class Slots:
     """
 
     def __init__(self, jobs: int | None = None, stopped: Callable[[], bool] = lambda: False) -> None:
-        self.cores, self.gpus = jobs or cores(), gpus(os.environ)
+        self.cores, self.gpus = jobs or count_cores(), list_gpus(os.environ)
         self._cores, self._gpus, self._stopped = self.cores, list(self.gpus), stopped
         self._changed, self._arrivals = Condition(), count()
         self._waiting: list[_Waiting] = []
@@ -103,7 +103,7 @@ class Slots:
         """
         if request.cpu > self._cores or any(other < request and self._free(other.gpu) for other in self._waiting):
             return None
-        lease = devices.lease(self._gpus, request.gpu, holder)
+        lease = devices.lease_devices(self._gpus, request.gpu, holder)
         if lease is not None:
             self._cores -= request.cpu
             self._gpus = [name for name in self._gpus if name not in lease.names]
@@ -111,7 +111,7 @@ class Slots:
 
     def _free(self, gpu: int) -> bool:
         """Whether so many GPUs are free, of this run and of other processes."""
-        lease = devices.lease(self._gpus, gpu)
+        lease = devices.lease_devices(self._gpus, gpu)
         if lease is not None:
             lease.release()
         return lease is not None
@@ -122,6 +122,6 @@ class Slots:
         """
         if not 0 < gpu <= len(self._gpus):
             return ""
-        held = devices.holders(self._gpus)
+        held = devices.list_device_holders(self._gpus)
         lacking = len(self._gpus) - len(held) < gpu
         return "; ".join(f"waits for device {name}, held by {who}" for name, who in held.items()) if lacking else ""

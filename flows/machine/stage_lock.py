@@ -17,7 +17,7 @@ LOOK_SECONDS = 0.2
 
 
 @contextmanager
-def hold(root: Path, stage: str, holder: str, waiting: Callable[[str], None]) -> Iterator[int]:
+def hold_stage_lock(root: Path, stage: str, holder: str, waiting: Callable[[str], None]) -> Iterator[int]:
     """Hold the stage's lock; yields its file descriptor, which the command must inherit.
 
     While another process has the lock, `waiting` is called with a line that names it, again and again; it may raise.
@@ -26,8 +26,8 @@ def hold(root: Path, stage: str, holder: str, waiting: Callable[[str], None]) ->
     path.parent.mkdir(parents=True, exist_ok=True)
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
-        while not _locked(file):
-            waiting(f"waits for an earlier attempt to end ({_text(file) or 'unknown'})")
+        while not _try_lock(file):
+            waiting(f"waits for an earlier attempt to end ({_read_lock_holder(file) or 'unknown'})")
             time.sleep(LOOK_SECONDS)
         os.ftruncate(file, 0)
         os.pwrite(file, holder.encode(), 0)
@@ -36,19 +36,19 @@ def hold(root: Path, stage: str, holder: str, waiting: Callable[[str], None]) ->
         os.close(file)
 
 
-def held(root: Path, stage: str) -> str | None:
+def find_stage_lock_holder(root: Path, stage: str) -> str | None:
     """Who holds the stage's lock, or None if nobody does."""
     path = root / FOLDER / f"{stage}.lock"
     if not path.exists():
         return None
     file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
-        return None if _locked(file) else _text(file) or "unknown"
+        return None if _try_lock(file) else _read_lock_holder(file) or "unknown"
     finally:
         os.close(file)
 
 
-def _locked(file: int) -> bool:
+def _try_lock(file: int) -> bool:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -56,5 +56,5 @@ def _locked(file: int) -> bool:
     return True
 
 
-def _text(file: int) -> str:
+def _read_lock_holder(file: int) -> str:
     return os.pread(file, 200, 0).decode(errors="replace").strip()

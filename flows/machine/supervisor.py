@@ -59,7 +59,7 @@ class Command:
                 pass_fds=keep,
                 start_new_session=True,  # a Ctrl-C in the terminal must reach the parent alone
             )
-        self._closing, self._exit = threading.Lock(), _descriptor(self._process.pid)
+        self._closing, self._exit = threading.Lock(), _open_process_descriptor(self._process.pid)
 
     def wait(self, timeout: float | None = None) -> int | None:
         """The exit status (128 + n after signal n), or None if it still runs after `timeout` seconds."""
@@ -98,7 +98,7 @@ class Command:
         self._process.stdin.close()
 
 
-def _descriptor(process: int) -> int | None:
+def _open_process_descriptor(process: int) -> int | None:
     """A descriptor that can be read when the process has ended; None where there are none, before Linux 5.3."""
     try:
         return os.pidfd_open(process)
@@ -108,9 +108,9 @@ def _descriptor(process: int) -> int | None:
 
 def main() -> int:
     """Run the commands given as JSON, stop them when standard input ends, return the first status that is not 0."""
-    become_reaper()
-    stop_on_signals()
-    stop_at_end_of(sys.stdin.fileno())
+    become_child_subreaper()
+    stop_descendants_on_signals()
+    stop_descendants_when_closed(sys.stdin.fileno())
     commands, keep = (json.loads(argument) for argument in sys.argv[1:])
     memory = PeakMemory(os.environ.get(PEAK_MEMORY))
     for command in commands:
@@ -133,7 +133,7 @@ class PeakMemory:
 
     def __init__(self, file: str | None) -> None:
         self._file, self._peak = file, 0
-        if file and _has_children():
+        if file and _can_list_children():
             threading.Thread(target=self._follow, daemon=True).start()
 
     def write(self) -> None:
@@ -145,20 +145,20 @@ class PeakMemory:
 
     def _follow(self) -> None:
         while True:
-            self._peak = max(self._peak, sum(map(_resident, _below(os.getpid()))))
+            self._peak = max(self._peak, sum(map(_measure_resident_memory, _list_descendant_pids(os.getpid()))))
             time.sleep(SAMPLE_SECONDS)
 
 
-def _has_children() -> bool:
+def _can_list_children() -> bool:
     """Whether this is Linux with the part of /proc that names the children of processes."""
     return Path(f"/proc/self/task/{os.getpid()}/children").exists()
 
 
-def _below(process: int) -> list[int]:
+def _list_descendant_pids(process: int) -> list[int]:
     """The descendants of a process."""
     descendants, todo = list[int](), [process]
     while todo:
-        for thread in _listed(Path(f"/proc/{todo.pop()}/task")):
+        for thread in _list_folder(Path(f"/proc/{todo.pop()}/task")):
             with suppress(OSError, ValueError):  # it has ended
                 children = [int(word) for word in (thread / "children").read_text().split()]
                 descendants += children
@@ -166,14 +166,14 @@ def _below(process: int) -> list[int]:
     return descendants
 
 
-def _listed(folder: Path) -> list[Path]:
+def _list_folder(folder: Path) -> list[Path]:
     try:
         return list(folder.iterdir())
     except OSError:  # it has ended
         return []
 
 
-def _resident(process: int) -> int:
+def _measure_resident_memory(process: int) -> int:
     try:
         pages = int(Path(f"/proc/{process}/statm").read_text().split()[1])
     except (OSError, ValueError, IndexError):  # it has ended
@@ -181,30 +181,30 @@ def _resident(process: int) -> int:
     return pages * resource.getpagesize()
 
 
-def become_reaper() -> None:
+def become_child_subreaper() -> None:
     """Have descendants that lose their parent become children of this process."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def stop_on_signals() -> None:
+def stop_descendants_on_signals() -> None:
     """On a signal that asks this process to end, stop all that it started first."""
     for number in STOPS:
-        signal.signal(number, lambda *_: _abort())
+        signal.signal(number, lambda *_: _stop_descendants_and_exit())
 
 
-def stop_at_end_of(file: int) -> None:
+def stop_descendants_when_closed(file: int) -> None:
     """Do the same when the other end of this pipe or socket is closed, which happens to a killed parent too."""
 
     def wait() -> None:
         with suppress(OSError):  # a socket's end may be an error
             os.read(file, 1)  # not through sys.stdin, whose lock would be held at exit
-        _abort()
+        _stop_descendants_and_exit()
 
     threading.Thread(target=wait, daemon=True).start()
 
 
-def _abort() -> None:
+def _stop_descendants_and_exit() -> None:
     stop_descendants()
     os._exit(128 + signal.SIGTERM)
 
@@ -213,14 +213,14 @@ def stop_descendants() -> None:
     """Ask every descendant to stop, and kill those that still live a second later."""
     # The import below takes longer than a short command. A look may miss a process while another one ends, so that two
     # must agree.
-    if _has_children() and not any(_below(os.getpid()) for _ in range(2)):
+    if _can_list_children() and not any(_list_descendant_pids(os.getpid()) for _ in range(2)):
         return
     import psutil
 
     for send, seconds in ((psutil.Process.terminate, GRACE_SECONDS), (psutil.Process.kill, GRACE_SECONDS)):
         deadline = time.monotonic() + seconds
         signalled: set[Process] = set()
-        while (alive := _descendants()) and time.monotonic() < deadline:
+        while (alive := _list_live_descendants()) and time.monotonic() < deadline:
             for process in alive - signalled:
                 try:
                     send(process)
@@ -230,7 +230,7 @@ def stop_descendants() -> None:
             time.sleep(0.02)
 
 
-def _descendants() -> "set[Process]":
+def _list_live_descendants() -> "set[Process]":
     import psutil
 
     def lives(process: "Process") -> bool:

@@ -30,12 +30,12 @@ PR_SET_NAME = 15  # linux/prctl.h
 MOST_FILES = 64  # that one request hands over
 
 
-def serve(control: socket.socket, modules: Sequence[str]) -> tuple[str, list[str]]:
+def serve_fork_requests(control: socket.socket, modules: Sequence[str]) -> tuple[str, list[str]]:
     """Import the modules and fork for each request, until the other end is closed.
 
     Returns in a fork only: module and arguments.
     """
-    import_until_closed(modules, control)
+    import_modules_until_closed(modules, control)
     gc.collect()
     gc.freeze()  # what a collection in a fork would touch would be copied
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # ended supervisors need nobody to ask for them
@@ -46,12 +46,12 @@ def serve(control: socket.socket, modules: Sequence[str]) -> tuple[str, list[str
         if os.fork() == 0:
             control.close()
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            return supervise(socket.socket(fileno=files[0]), files[1], files[2:])
+            return fork_and_supervise_stage(socket.socket(fileno=files[0]), files[1], files[2:])
         for file in files:
             os.close(file)
 
 
-def import_until_closed(modules: Sequence[str], control: socket.socket) -> None:
+def import_modules_until_closed(modules: Sequence[str], control: socket.socket) -> None:
     """Import the modules, and end this process as soon as the other end of `control` is closed, which a killed run does
     too.
     """
@@ -74,7 +74,7 @@ def import_until_closed(modules: Sequence[str], control: socket.socket) -> None:
     os.close(finished)
 
 
-def supervise(line: socket.socket, output: int, keep: Sequence[int]) -> tuple[str, list[str]]:
+def fork_and_supervise_stage(line: socket.socket, output: int, keep: Sequence[int]) -> tuple[str, list[str]]:
     """Become the supervisor of a stage, and fork the stage. Returns in the stage only: module and arguments."""
     os.setsid()
     with line.makefile("rb") as lines:
@@ -85,18 +85,18 @@ def supervise(line: socket.socket, output: int, keep: Sequence[int]) -> tuple[st
     for number in (1, 2):
         os.dup2(output, number)
     os.close(output)
-    supervisor.become_reaper()
+    supervisor.become_child_subreaper()
     stage = os.fork()
     if stage:
         memory = supervisor.PeakMemory(request["environ"].get(supervisor.PEAK_MEMORY))
-        supervisor.stop_on_signals()
-        supervisor.stop_at_end_of(line.fileno())
+        supervisor.stop_descendants_on_signals()
+        supervisor.stop_descendants_when_closed(line.fileno())
         status = os.waitstatus_to_exitcode(os.waitpid(stage, 0)[1])
         supervisor.stop_descendants()
         memory.write()
         for file in keep:
             os.close(file)
-        _end(line, 128 - status if status < 0 else status)
+        _send_status_and_exit(line, 128 - status if status < 0 else status)
     line.close()
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in supervisor.STOPS - {
@@ -107,7 +107,7 @@ def supervise(line: socket.socket, output: int, keep: Sequence[int]) -> tuple[st
         os.set_inheritable(file, True)
     os.chdir(request["folder"])
     if "program" in request:
-        _become(request["program"], request["environ"])
+        _exec_program(request["program"], request["environ"])
     sys.path[0] = str(Path.cwd())
     os.environ.clear()
     os.environ.update(request["environ"])
@@ -116,7 +116,7 @@ def supervise(line: socket.socket, output: int, keep: Sequence[int]) -> tuple[st
     return request["module"], request["arguments"]
 
 
-def _become(program: list[str], environ: Mapping[str, str]) -> NoReturn:
+def _exec_program(program: list[str], environ: Mapping[str, str]) -> NoReturn:
     """Be a program, with the signals as a shell would have it."""
     for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them
         signal.signal(number, signal.SIG_DFL)
@@ -127,7 +127,7 @@ def _become(program: list[str], environ: Mapping[str, str]) -> NoReturn:
         os._exit(127)
 
 
-def _end(line: socket.socket, status: int) -> NoReturn:
+def _send_status_and_exit(line: socket.socket, status: int) -> NoReturn:
     with suppress(OSError):
         line.sendall(f"{status}\n".encode())
     os._exit(0)
@@ -138,7 +138,7 @@ def main() -> None:
     sys.path[0] = str(Path.cwd())
     for name in [name for name in sys.modules if name.partition(".")[0] == "flows"]:
         del sys.modules[name]  # a stage finds none of the project's modules loaded
-    module, arguments = serve(socket.socket(fileno=int(sys.argv[1])), sys.argv[2:])
+    module, arguments = serve_fork_requests(socket.socket(fileno=int(sys.argv[1])), sys.argv[2:])
     sys.argv = [module, *arguments]
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 

@@ -31,14 +31,16 @@ NEVER_BEGAN = -1  # the status of a stage whose server ended before it forked
 SERVER = Path(__file__).with_name("warm_server.py")
 
 
-def parsed(command: str | list[str], path: str, packages: Container[str]) -> tuple[str, list[str]] | None:
+def parse_python_module_command(
+    command: str | list[str], path: str, packages: Container[str]
+) -> tuple[str, list[str]] | None:
     """Module and arguments of a command, if it is one `python -m MODULE ..` of these packages without anything for a
     shell to do.
     """
     if not isinstance(command, str):
         return None
     words = shlex.split(command) if PLAIN.fullmatch(command) else []
-    if words[:2] != ["python", "-m"] or len(words) < 3 or package(words[2]) not in packages:
+    if words[:2] != ["python", "-m"] or len(words) < 3 or get_package_name(words[2]) not in packages:
         return None
     program = next(
         (Path(folder, "python") for folder in path.split(os.pathsep) if Path(folder, "python").exists()), None
@@ -47,7 +49,7 @@ def parsed(command: str | list[str], path: str, packages: Container[str]) -> tup
     return (words[2], words[3:]) if program == interpreter else None
 
 
-def package(module: str) -> str:
+def get_package_name(module: str) -> str:
     """The package that a stage's module stands in."""
     return module.rpartition(".")[0]
 
@@ -126,19 +128,19 @@ class WarmStarts:
         self, command: str | list[str], folder: Path, environ: Mapping[str, str], log: Path, keep: Sequence[int]
     ) -> WarmCommand | None:
         """Start a stage's command with its output at the end of `log`; None where it must start cold."""
-        invocation = parsed(command, environ.get("PATH", ""), self.modules)
+        invocation = parse_python_module_command(command, environ.get("PATH", ""), self.modules)
         if invocation is None or any(value for name, value in environ.items() if name.endswith("_VISIBLE_DEVICES")):
             return None
         module, arguments = invocation
         with self._changing:
             if self._closed:
                 return None
-            name = package(module)
+            name = get_package_name(module)
             with suppress(OSError):  # the server was killed, or the machine has no room for it
                 if name not in self._servers:
                     self._servers[name] = _Server(self.modules[name], environ)
                 server = self._servers[name]
-                if server.environ == shared(environ):
+                if server.environ == select_shared_variables(environ):
                     request = {
                         "module": module,
                         "arguments": arguments,
@@ -170,14 +172,14 @@ class WarmStarts:
             self._programs = None
 
 
-def shared(environ: Mapping[str, str]) -> dict[str, str]:
+def select_shared_variables(environ: Mapping[str, str]) -> dict[str, str]:
     """The variables that a stage must have in common with its server."""
     return {name: value for name, value in environ.items() if not name.startswith(OWN)}
 
 
 class _Server:
     def __init__(self, modules: Sequence[str], environ: Mapping[str, str]) -> None:
-        self.environ = shared(environ)
+        self.environ = select_shared_variables(environ)
         self._control, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(

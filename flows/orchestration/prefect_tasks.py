@@ -88,7 +88,7 @@ class Stages:
 
 
 @contextmanager
-def pipeline(
+def run_pipeline(
     flow: str,
     targets: Sequence[str],
     set: Mapping[str, Any] | None = None,
@@ -109,20 +109,22 @@ def pipeline(
             from flows.orchestration import server
 
             try:
-                execution = stack.enter_context(running.within_flow(flow, targets, set or {}, seeds, force, where))
+                execution = stack.enter_context(
+                    running.run_around_flow_body(flow, targets, set or {}, seeds, force, where)
+                )
             except (running.WrongUseError, ParameterError) as error:
                 wrong = str(error)
             token = begun.set(execution)
             stack.callback(begun.reset, token)
             if execution is not None:
-                server.end_stale_runs(execution.coordinator.root, current=runtime.flow_run.id)
+                server.mark_stale_runs_crashed(execution.coordinator.root, current=runtime.flow_run.id)
         if execution is not None:
-            stack.enter_context(stopped_by_signals(execution))
-            stack.enter_context(_stopped_by_prefect(execution))
+            stack.enter_context(stop_execution_on_signals(execution))
+            stack.enter_context(_stop_on_prefect_cancellation(execution))
         yield Stages(execution, wrong)
 
 
-def call(flow: "Flow[..., Any]", execution: Execution, name: str, parameters: Mapping[str, Any]) -> None:
+def run_prefect_flow(flow: "Flow[..., Any]", execution: Execution, name: str, parameters: Mapping[str, Any]) -> None:
     """Run the flow as a run of this name over an execution that has begun."""
     token = begun.set(execution)
     try:
@@ -132,14 +134,16 @@ def call(flow: "Flow[..., Any]", execution: Execution, name: str, parameters: Ma
         begun.reset(token)
 
 
-def titled() -> str:
+def format_flow_run_name() -> str:
     """The name of a flow run: what it does, such as `run language: dpo.beta=0.2`."""
     from flows import running
 
     parameters = runtime.flow_run.parameters
     changes = [f"{key}={value}" for key, value in (parameters.get("set") or {}).items()]
     seeds = [f"seeds {','.join(map(str, parameters['seeds']))}"] if parameters.get("seeds") else []
-    return running.title(runtime.flow_run.flow_name, parameters.get("targets") or (), [*changes, *seeds])
+    return running.format_flow_run_title(
+        runtime.flow_run.flow_name, parameters.get("targets") or (), [*changes, *seeds]
+    )
 
 
 @task(cache_policy=NO_CACHE, persist_result=False)
@@ -149,7 +153,7 @@ def bring_up_to_date(stage: str) -> State[object]:
     assert execution is not None
     future, logger = execution.start(stage), get_run_logger()
     shown = _Shown(stage, execution)
-    for line in _follow(execution.coordinator.log_of(stage), future, shown.look):
+    for line in _iterate_log_lines(execution.coordinator.log_of(stage), future, shown.look):
         logger.info(line)
     result = future.result()
     if result.state == "paused":
@@ -175,7 +179,11 @@ class _Shown:
         waits, people = self._execution.waiting.get(self._stage, ""), self._execution.awaited.get(self._stage, "")
         if self._task_run is None or (waits, people) == (self._waits, self._people):
             return
-        with suppress(Exception), briefly(), get_client(sync_client=True) as client:  # it is for the page alone
+        with (
+            suppress(Exception),
+            disable_client_retries(),
+            get_client(sync_client=True) as client,
+        ):  # it is for the page alone
             if waits != self._waits:
                 client.set_task_run_state(self._task_run.id, Running(name=waits or None), force=True)
             if people != self._people and self._task_run.flow_run_id is not None:
@@ -184,7 +192,7 @@ class _Shown:
             self._waits, self._people = waits, people
 
 
-def _follow(log: Path, result: "Future[StageResult]", look: Callable[[], None]) -> Iterator[str]:
+def _iterate_log_lines(log: Path, result: "Future[StageResult]", look: Callable[[], None]) -> Iterator[str]:
     """The lines of a stage's log as they are written, until the stage is done; `look` is called between two looks at
     it.
     """
@@ -206,7 +214,7 @@ def _follow(log: Path, result: "Future[StageResult]", look: Callable[[], None]) 
             look()
 
 
-def briefly() -> AbstractContextManager[object]:
+def disable_client_retries() -> AbstractContextManager[object]:
     """Have a question to the server fail at once where it is away, without Prefect's minutes of trying again."""
     return temporary_settings({PREFECT_CLIENT_MAX_RETRIES: 0})
 
@@ -216,7 +224,7 @@ class ServerLostError(PlanError):
 
 
 @contextmanager
-def reachable() -> Iterator[None]:
+def convert_server_lost_errors() -> Iterator[None]:
     """ServerLostError where Prefect's server was ended while the flow needed it."""
     from httpx import TransportError
 
@@ -234,7 +242,7 @@ def reachable() -> Iterator[None]:
 
 
 @contextmanager
-def stopped_by_signals(execution: Execution) -> Iterator[None]:
+def stop_execution_on_signals(execution: Execution) -> Iterator[None]:
     """On Ctrl-C or SIGTERM, stop the children at once and raise KeyboardInterrupt, which unwinds the flow."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -253,13 +261,17 @@ def stopped_by_signals(execution: Execution) -> Iterator[None]:
 
 
 @contextmanager
-def _stopped_by_prefect(execution: Execution) -> Iterator[None]:
+def _stop_on_prefect_cancellation(execution: Execution) -> Iterator[None]:
     """Stop the children when somebody cancels the flow run in Prefect's page, or by its API."""
     run, over = runtime.flow_run.id, threading.Event()
 
     def watch() -> None:
         while not over.wait(CANCEL_SECONDS):
-            with suppress(Exception), briefly(), get_client(sync_client=True) as client:  # it may be away for a while
+            with (
+                suppress(Exception),
+                disable_client_retries(),
+                get_client(sync_client=True) as client,
+            ):  # it may be away for a while
                 state = client.read_flow_run(run).state
                 if state is not None and (state.is_cancelling() or state.is_cancelled()):
                     execution.cancelled = True

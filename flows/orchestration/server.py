@@ -38,7 +38,7 @@ REFUSED = {
 }
 
 
-def be_quiet(root: Path | None = None) -> None:
+def disable_logging_and_telemetry(root: Path | None = None) -> None:
     """Silence Prefect's log, and turn off the statistics of Prefect and MLflow; call before either is imported.
 
     With the repository's root Prefect keeps its own files in there, unless the user has a place for them.
@@ -47,7 +47,7 @@ def be_quiet(root: Path | None = None) -> None:
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # MLflow takes no other DO_NOT_TRACK than "true"
     os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
     os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
-    if root is not None and not may_be_configured(root):
+    if root is not None and not can_have_configured_server(root):
         os.environ.setdefault("PREFECT_HOME", str(root / server_keeper.HOME))
 
 
@@ -64,18 +64,18 @@ class Server:
         self.root = root
         self._environ = {
             **os.environ,
-            server_keeper.TOKEN: server_guard.token(root),
+            server_keeper.TOKEN: server_guard.load_or_create_token(root),
             **({server_keeper.MINUTES: minutes} if minutes else {}),
         }
         try:
-            server_keeper.minutes_idle(self._environ)
+            server_keeper.parse_idle_minutes(self._environ)
         except ValueError as error:
             raise PlanError(str(error)) from None
         files.make_folder(root, server_keeper.HOME)
         files.make_folder(root, server_keeper.LOG.parent)
         self._users = (root / server_keeper.USERS).open("a")
         fcntl.flock(self._users, fcntl.LOCK_SH)
-        self._keeper = None if kept(root) else self._start()
+        self._keeper = None if is_keeper_running(root) else self._start()
         self._closed = threading.Event()
         self._watch = threading.Thread(target=self._keep_up, name="server", daemon=True)
 
@@ -101,9 +101,9 @@ class Server:
         """
         began, announced = time.monotonic(), False
         starts = int(self._keeper is not None)
-        while not answers(self.root):
+        while not is_server_answering(self.root):
             waited = time.monotonic() - began
-            has_ended = (self._keeper is None or self._keeper.poll() is not None) and not kept(self.root)
+            has_ended = (self._keeper is None or self._keeper.poll() is not None) and not is_keeper_running(self.root)
             if (has_ended and starts == MOST_STARTS) or waited > START_SECONDS:
                 raise PlanError(f"Prefect's server did not start; see {server_keeper.LOG}")
             if has_ended:
@@ -120,9 +120,11 @@ class Server:
         address.
         """
         while not self._closed.wait(WATCH_SECONDS):
-            if not kept(self.root):
+            if not is_keeper_running(self.root):
                 deadline = time.monotonic() + ENDS_SECONDS
-                while _listens(self.root) and time.monotonic() < deadline:  # the server itself ends after its keeper
+                while (
+                    _is_server_listening(self.root) and time.monotonic() < deadline
+                ):  # the server itself ends after its keeper
                     time.sleep(LOOK_SECONDS)
                 if not (self._closed.is_set() or (self.root / server_keeper.STOPPED).exists()):
                     self._keeper = self._start()
@@ -131,7 +133,7 @@ class Server:
     @property
     def url(self) -> str:
         """The address of its API, once it has started."""
-        return environ(self.root)["PREFECT_API_URL"]
+        return build_client_environment(self.root)["PREFECT_API_URL"]
 
     def close(self) -> None:
         """Use it no more."""
@@ -139,15 +141,18 @@ class Server:
         self._users.close()
 
 
-def environ(root: Path) -> dict[str, str]:
+def build_client_environment(root: Path) -> dict[str, str]:
     """The variables with which Prefect's clients speak to the repository's own server; PlanError where it has ended."""
-    note = server_keeper.read_note(root)
+    note = server_keeper.read_server_note(root)
     if note is None:
         raise PlanError(f"Prefect's server has ended; see {server_keeper.LOG}")
-    return {"PREFECT_API_URL": note.url, "PREFECT_API_AUTH_STRING": f"posttrain:{server_guard.token(root)}"}
+    return {
+        "PREFECT_API_URL": note.url,
+        "PREFECT_API_AUTH_STRING": f"posttrain:{server_guard.load_or_create_token(root)}",
+    }
 
 
-def kept(root: Path) -> bool:
+def is_keeper_running(root: Path) -> bool:
     """Whether a process keeps the repository's own server."""
     with suppress(FileNotFoundError), (root / server_keeper.LOCK).open("a") as lock:
         try:
@@ -157,10 +162,10 @@ def kept(root: Path) -> bool:
     return False
 
 
-def answers(root: Path) -> bool:
+def is_server_answering(root: Path) -> bool:
     """Whether the repository's own server answers."""
-    note = server_keeper.read_note(root)
-    if note is None or not kept(root):
+    note = server_keeper.read_server_note(root)
+    if note is None or not is_keeper_running(root):
         return False
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # loopback never goes through a proxy
     try:
@@ -170,34 +175,34 @@ def answers(root: Path) -> bool:
         return False
 
 
-def _listens(root: Path) -> bool:
+def _is_server_listening(root: Path) -> bool:
     """Whether anything accepts connections where the note says that the server is."""
-    note = server_keeper.read_note(root)
+    note = server_keeper.read_server_note(root)
     with socket.socket() as probe:
         return note is not None and probe.connect_ex((server_guard.HOST, note.port)) == 0
 
 
-def stop(root: Path) -> bool:
+def stop_server(root: Path) -> bool:
     """End the repository's own server; whether there was one."""
-    note = server_keeper.read_note(root)
-    if note is None or not kept(root):
+    note = server_keeper.read_server_note(root)
+    if note is None or not is_keeper_running(root):
         return False
     (root / server_keeper.STOPPED).touch()  # so that who uses it does not start it again
     with suppress(ProcessLookupError):
         os.kill(note.process, signal.SIGTERM)
-    while kept(root):
+    while is_keeper_running(root):
         time.sleep(LOOK_SECONDS)
     return True
 
 
-def without_proxy(variables: Mapping[str, str]) -> dict[str, str]:
+def build_no_proxy_variables(variables: Mapping[str, str]) -> dict[str, str]:
     """The variables by which no request to loopback goes through a proxy."""
     before = variables.get("NO_PROXY") or variables.get("no_proxy") or ""
     hosts = ",".join(dict.fromkeys([*filter(None, before.split(",")), server_guard.HOST, "localhost"]))
     return {"NO_PROXY": hosts, "no_proxy": hosts}
 
 
-def may_be_configured(root: Path) -> bool:
+def can_have_configured_server(root: Path) -> bool:
     """Whether Prefect may be configured to use a server; if False it is not.
 
     Prefect, which alone knows, is not imported.
@@ -212,7 +217,7 @@ def may_be_configured(root: Path) -> bool:
     return shared.is_file() and "[tool.prefect" in shared.read_text(errors="replace")
 
 
-def within_flow_run() -> bool:
+def is_within_flow_run() -> bool:
     """Whether this is called by a flow that runs, which has its server."""
     if "prefect" not in sys.modules:
         return False
@@ -221,29 +226,29 @@ def within_flow_run() -> bool:
     return runtime.flow_run.id is not None
 
 
-def configured() -> str | None:
+def find_configured_api_url() -> str | None:
     """The API's address that Prefect is configured to use, as it may be shown; None if there is none."""
     from prefect.settings import PREFECT_API_URL
 
     address = PREFECT_API_URL.value()
-    return mlflow_address.public(str(address)) if address else None
+    return mlflow_address.redact_address(str(address)) if address else None
 
 
-def for_run(root: Path, say: Callable[[str], object] = lambda line: None) -> Server | None:
+def start_own_server_unless_configured(root: Path, say: Callable[[str], object] = lambda line: None) -> Server | None:
     """The repository's own server, which may still be starting; None where the user has configured another, which has
     answered.
 
     `say` gets the line that names a configured server, before anything is sent there. PlanError where that one does not
     answer.
     """
-    if not may_be_configured(root) or configured() is None:
+    if not can_have_configured_server(root) or find_configured_api_url() is None:
         return Server(root)
-    say(f"Prefect's server: {configured()}")
-    _ask()
+    say(f"Prefect's server: {find_configured_api_url()}")
+    _check_configured_server()
     return None
 
 
-def _ask() -> None:
+def _check_configured_server() -> None:
     """One question to the configured server, without Prefect's minutes of trying again."""
     from httpx import HTTPStatusError, TransportError
     from prefect.client.orchestration import get_client
@@ -256,27 +261,31 @@ def _ask() -> None:
     except (HTTPStatusError, TransportError, RuntimeError, ValueError) as error:
         cause = error if isinstance(error, HTTPStatusError) else error.__cause__
         status = cause.response.status_code if isinstance(cause, HTTPStatusError) else None
-        why = REFUSED.get(status or 0, mlflow_address.clean(" ".join(str(error).split()))[:200])
-        raise PlanError(f"PREFECT_API_URL: {configured()}: {why}") from None
+        why = REFUSED.get(status or 0, mlflow_address.redact_secrets(" ".join(str(error).split()))[:200])
+        raise PlanError(f"PREFECT_API_URL: {find_configured_api_url()}: {why}") from None
 
 
 @contextmanager
-def using(server: Server | None, root: Path, say: Callable[[str], object] = lambda line: None) -> Iterator[None]:
+def run_flows_on_server(
+    server: Server | None, root: Path, say: Callable[[str], object] = lambda line: None
+) -> Iterator[None]:
     """Run flows against the server, with a tag by which it knows this clone's; before leaving, send the buffered logs
     and events.
     """
     from prefect import tags
 
-    with connected(server, root, say), tags(tag(root)):
-        end_stale_runs(root)
+    with connect_prefect_clients(server, root, say), tags(build_clone_tag(root)):
+        mark_stale_runs_crashed(root)
         try:
             yield
         finally:
-            _drain()
+            _flush_prefect_buffers()
 
 
 @contextmanager
-def connected(server: Server | None, root: Path, say: Callable[[str], object] = lambda line: None) -> Iterator[None]:
+def connect_prefect_clients(
+    server: Server | None, root: Path, say: Callable[[str], object] = lambda line: None
+) -> Iterator[None]:
     """Have Prefect's clients in this context speak to the server once it answers; None stands for the configured
     one.
     """
@@ -285,19 +294,19 @@ def connected(server: Server | None, root: Path, say: Callable[[str], object] = 
     with ExitStack() as stack:
         if server is not None:
             server.wait(say)
-            os.environ.update(without_proxy(os.environ))
-            variables = environ(root)
+            os.environ.update(build_no_proxy_variables(os.environ))
+            variables = build_client_environment(root)
             url, secret = variables["PREFECT_API_URL"], variables["PREFECT_API_AUTH_STRING"]
             stack.enter_context(temporary_settings({PREFECT_API_URL: url, PREFECT_API_AUTH_STRING: secret}))
         yield
 
 
-def tag(root: Path) -> str:
+def build_clone_tag(root: Path) -> str:
     """The tag of this clone's flow runs."""
-    return f"posttrain-clone-{mlflow_address.clone(root)}"
+    return f"posttrain-clone-{mlflow_address.load_or_create_clone_id(root)}"
 
 
-def end_stale_runs(root: Path, current: str = "") -> None:
+def mark_stale_runs_crashed(root: Path, current: str = "") -> None:
     """Mark this clone's flow runs that the history has as running as crashed, apart from the `current` one: a clone has
     only one run at a time.
     """
@@ -312,14 +321,14 @@ def end_stale_runs(root: Path, current: str = "") -> None:
     from prefect.states import Crashed
 
     running = FlowRunFilterStateType(any_=[StateType.RUNNING, StateType.PAUSED])
-    left = FlowRunFilter(state=FlowRunFilterState(type=running), tags=FlowRunFilterTags(all_=[tag(root)]))
+    left = FlowRunFilter(state=FlowRunFilterState(type=running), tags=FlowRunFilterTags(all_=[build_clone_tag(root)]))
     with get_client(sync_client=True) as client:
         for run in client.read_flow_runs(flow_run_filter=left):
             if str(run.id) != current:
                 client.set_flow_run_state(run.id, Crashed(message="its process was killed"), force=True)
 
 
-def _drain() -> None:
+def _flush_prefect_buffers() -> None:
     """Have Prefect send what it has buffered."""
     import inspect
 

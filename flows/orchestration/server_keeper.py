@@ -20,7 +20,7 @@ from pathlib import Path
 from types import FrameType
 from typing import IO, NamedTuple
 
-from flows.engine.server_guard import HOST, free_port
+from flows.engine.server_guard import HOST, find_free_port
 from flows.machine import files
 from flows.machine.supervisor import Command
 
@@ -45,21 +45,21 @@ def main() -> None:
     """Keep the server of the repository at ROOT until nobody has used it for a while, the repository is gone, or a
     signal comes.
     """
-    root, minutes = Path(sys.argv[1]), minutes_idle(os.environ)
+    root, minutes = Path(sys.argv[1]), parse_idle_minutes(os.environ)
     files.make_folder(root, HOME)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, _end)
+        signal.signal(number, _exit_on_signal)
     with (root / LOCK).open("a") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:  # another process keeps it
             return
-        _lay_database(root)
-        with _note(root) as port:
-            _keep(root, port, minutes)
+        _create_database_from_template(root)
+        with _write_server_note(root) as port:
+            _keep_server_running(root, port, minutes)
 
 
-def minutes_idle(environ: Mapping[str, str]) -> float:
+def parse_idle_minutes(environ: Mapping[str, str]) -> float:
     """For how many minutes the server stays without a user; ValueError where the variable has no number."""
     text = environ.get(MINUTES, "") or str(USUAL_MINUTES)
     with suppress(ValueError):
@@ -68,7 +68,7 @@ def minutes_idle(environ: Mapping[str, str]) -> float:
     raise ValueError(f"{MINUTES}: expected a number of minutes of at least 0, got {text!r}")
 
 
-def store(root: Path) -> dict[str, str]:
+def build_history_environment(root: Path) -> dict[str, str]:
     """The environment variables with which Prefect keeps its history in mlruns/."""
     return {
         "PREFECT_HOME": str(root / HOME),
@@ -76,25 +76,25 @@ def store(root: Path) -> dict[str, str]:
     }
 
 
-def template() -> Path:
+def get_database_template_path() -> Path:
     """Where set-up leaves an empty, migrated database of this version of Prefect: to make one takes the server half a
     minute.
     """
     return Path(sys.prefix, "share/posttrain", f"prefect-{metadata.version('prefect')}.db")
 
 
-def _lay_database(root: Path) -> None:
-    if not (root / DATABASE).exists() and template().is_file():
+def _create_database_from_template(root: Path) -> None:
+    if not (root / DATABASE).exists() and get_database_template_path().is_file():
         partial = (root / DATABASE).with_suffix(f".{os.getpid()}")
-        shutil.copyfile(template(), partial)
+        shutil.copyfile(get_database_template_path(), partial)
         partial.replace(root / DATABASE)
 
 
 @contextmanager
-def _note(root: Path) -> Iterator[int]:
+def _write_server_note(root: Path) -> Iterator[int]:
     """Say at which address the server is to be found; yields a free port, the one of before if possible."""
-    before = read_note(root)
-    port = free_port(before.port if before else 0)
+    before = read_server_note(root)
+    port = find_free_port(before.port if before else 0)
     partial = (root / NOTE).with_suffix(f".{os.getpid()}")
     partial.write_text(json.dumps(ServerNote(f"http://{HOST}:{port}/api", port, os.getpid())._asdict()))
     partial.replace(root / NOTE)
@@ -109,7 +109,7 @@ class ServerNote(NamedTuple):
     process: int
 
 
-def read_note(root: Path) -> ServerNote | None:
+def read_server_note(root: Path) -> ServerNote | None:
     """What the note says; None without a whole one."""
     try:
         note = json.loads((root / NOTE).read_text())
@@ -118,10 +118,10 @@ def read_note(root: Path) -> ServerNote | None:
         return None
 
 
-def _keep(root: Path, port: int, minutes: float) -> None:
+def _keep_server_running(root: Path, port: int, minutes: float) -> None:
     environ = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
     environ |= {
-        **store(root),
+        **build_history_environment(root),
         "PREFECT_API_URL": f"http://{HOST}:{port}/api",
         "PREFECT_SERVER_API_AUTH_STRING": f"posttrain:{environ.pop(TOKEN)}",
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
@@ -137,8 +137,8 @@ def _keep(root: Path, port: int, minutes: float) -> None:
     users = (root / USERS).open("a")  # until this process has ended
     try:
         while root.exists():
-            _restrict(root / PAGES)
-            if not _lock(users):
+            _add_content_security_policy(root / PAGES)
+            if not _try_lock_users(users):
                 used = time.monotonic()
             elif time.monotonic() - used > 60 * minutes:
                 return  # with the lock: who comes now waits until the server has gone, and then starts one
@@ -154,7 +154,7 @@ def _keep(root: Path, port: int, minutes: float) -> None:
         server.stop()
 
 
-def _restrict(pages: Path) -> None:
+def _add_content_security_policy(pages: Path) -> None:
     """Have the pages say what a browser may ask, as soon as the server has made them."""
     for file in pages.glob("*/index.html"):
         text = file.read_text()
@@ -164,7 +164,7 @@ def _restrict(pages: Path) -> None:
             partial.replace(file)
 
 
-def _lock(users: IO[str]) -> bool:
+def _try_lock_users(users: IO[str]) -> bool:
     """Hold the lock of the users alone; False where somebody uses the server."""
     try:
         fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -173,7 +173,7 @@ def _lock(users: IO[str]) -> bool:
     return True
 
 
-def _end(number: int, frame: FrameType | None) -> None:
+def _exit_on_signal(number: int, frame: FrameType | None) -> None:
     raise SystemExit(0)
 
 

@@ -2,11 +2,11 @@
 
 from prefect import State, flow
 
-from flows.orchestration.prefect_tasks import pipeline
+from flows.orchestration.prefect_tasks import run_pipeline
 
 
 @flow(name="sweep")
 def sweep(points: str) -> State[object]:
     """Run what a sweep has planned; `points` says which it has."""
-    with pipeline("sweep", [points]) as stage:
+    with run_pipeline("sweep", [points]) as stage:
         return stage.end()

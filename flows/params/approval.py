@@ -12,25 +12,25 @@ STAMP = Path(".dvc/tmp/posttrain/params.approved")
 RULES = Path(__file__).parent
 
 
-def known(root: Path) -> bool:
+def is_params_approved(root: Path) -> bool:
     """Whether the file as it stands has passed the checks."""
     try:
-        return (root / STAMP).read_text() == _digest(root)
+        return (root / STAMP).read_text() == _compute_params_digest(root)
     except (OSError, UnicodeDecodeError):
         return False
 
 
-def remember(root: Path) -> None:
+def record_params_approval(root: Path) -> None:
     """Note that the file has passed; if the note cannot be written, the next run checks again."""
     stamp = root / STAMP
     try:
         stamp.parent.mkdir(parents=True, exist_ok=True)
-        stamp.write_text(_digest(root))
+        stamp.write_text(_compute_params_digest(root))
     except OSError:
         return
 
 
-def _digest(root: Path) -> str:
+def _compute_params_digest(root: Path) -> str:
     """The digest of params.yaml, the Configs and the code that checks one against the other."""
     patterns = ("tasks/*/configs/*.py", "tasks/extensions/*/configs/*.py", "tasks/extensions/*/rules.py")
     configs = [file for pattern in patterns for file in sorted(root.glob(pattern))]

@@ -17,9 +17,19 @@ from ruamel.yaml import YAML
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode
 
 from flows.params import rules
-from flows.params.checking import Sections, idle, users_own, validate
-from flows.params.files import PARAMS, PRESETS, SEED, ParameterError, params, parse, preset_files, read_text, write
-from tasks.common.config_faults import Key, shortened, shown, suggestion
+from flows.params.checking import Sections, find_idle_params, is_user_keyed_dictionary, validate_params
+from flows.params.files import (
+    PARAMS,
+    PRESETS,
+    SEED,
+    ParameterError,
+    list_preset_files,
+    parse_params,
+    parse_yaml_text,
+    read_text,
+    write_file_atomically,
+)
+from tasks.common.config_faults import Key, format_short_value, shorten_text, suggest_names
 
 
 @dataclass(frozen=True)
@@ -32,12 +42,12 @@ class Edit:
     source: str
 
 
-def check(root: Path, types: Sections) -> None:
+def check_params(root: Path, types: Sections) -> None:
     """Raise ParameterError unless the stages accept every value of params.yaml."""
-    validate(params(read_text(root / PARAMS)), types, {}, rules.references)
+    validate_params(parse_params(read_text(root / PARAMS)), types, {}, rules.find_reference_faults)
 
 
-def check_together(
+def check_params_consistency(
     root: Path, types: Sections, stages: Collection[str], out_of_date: Collection[str], text: str | None = None
 ) -> None:
     """Raise ParameterError unless the values of these stages' sections fit each other, the graph and the files on disk.
@@ -45,122 +55,134 @@ def check_together(
     Files that no stage makes are looked for only if a stage that is `out_of_date` needs them. `text` stands in the
     place of params.yaml's.
     """
-    configs = validate(params(read_text(root / PARAMS) if text is None else text), types, {})
-    rules.check(rules.RuleInput(configs, stages, out_of_date, root))
+    configs = validate_params(parse_params(read_text(root / PARAMS) if text is None else text), types, {})
+    rules.check_rules(rules.RuleInput(configs, stages, out_of_date, root))
 
 
-def without_effect(root: Path, types: Sections, sections: Collection[str], committed: str = "") -> list[str]:
+def list_ineffective_params(root: Path, types: Sections, sections: Collection[str], committed: str = "") -> list[str]:
     """One line for each group of parameters of these sections that do nothing at the file's values.
 
     With the `committed` text of params.yaml it is about what differs from that: parameters with another value, and
     those that did something.
     """
-    values, before = params(read_text(root / PARAMS)), None
+    values, before = parse_params(read_text(root / PARAMS)), None
     with suppress(ParameterError):  # what was committed may be no YAML
-        before = params(committed)
+        before = parse_params(committed)
     same = {
-        key for keys, _ in idle(before, types) for key in keys if _json(_get(values, key)) == _json(_get(before, key))
+        key
+        for keys, _ in find_idle_params(before, types)
+        for key in keys
+        if _format_json(_get_nested_value(values, key)) == _format_json(_get_nested_value(before, key))
     }
-    groups = [([key for key in keys if key not in same], why) for keys, why in idle(values, types)]
-    return [_said(keys, why) for keys, why in groups if keys and keys[0][0] in sections]
+    groups = [([key for key in keys if key not in same], why) for keys, why in find_idle_params(values, types)]
+    return [_format_idle_warning(keys, why) for keys, why in groups if keys and keys[0][0] in sections]
 
 
-def read(root: Path) -> bytes:
+def read_params_bytes(root: Path) -> bytes:
     """The file as it is, for `write` to put it back."""
     return read_text(root / PARAMS).encode()
 
 
-def value(root: Path, *key: str) -> object:
+def get_param_value(root: Path, *key: str) -> object:
     """The value of a key of params.yaml; None without one."""
-    return _get(params(read_text(root / PARAMS)), key)
+    return _get_nested_value(parse_params(read_text(root / PARAMS)), key)
 
 
-def setting(argument: str) -> Edit:
+def parse_setting(argument: str) -> Edit:
     """The edit that `--set section.key=value` asks for; the value is YAML, as in the file."""
     key, equals, text = argument.partition("=")
     parts = tuple(key.strip().split("."))
     if not equals or not all(parts) or (len(parts) < 2 and parts != (SEED,)):
-        raise ParameterError(f"--set {shortened(argument)}: expected section.key=value, such as dpo.beta=0.2")
-    return Edit(parts, parse(text, f"--set {key.strip()}"), text.strip(), "--set")
+        raise ParameterError(f"--set {shorten_text(argument)}: expected section.key=value, such as dpo.beta=0.2")
+    return Edit(parts, parse_yaml_text(text, f"--set {key.strip()}"), text.strip(), "--set")
 
 
-def preset(root: Path, types: Sections, name: str) -> list[Edit]:
+def load_preset_edits(root: Path, types: Sections, name: str) -> list[Edit]:
     """The edits that lay the preset NAME over params.yaml; dictionaries whose keys the user chooses are replaced as a
     whole.
     """
-    files = preset_files(root)
+    files = list_preset_files(root)
     if name not in files:
         hint = f"there are {', '.join(sorted(files))}" if files else f"{PRESETS}/ has none"
         raise ParameterError(f"preset {name}: there is no {PRESETS}/{name}.yaml; {hint}")
     laid = _Laid(files[name].relative_to(root).as_posix(), read_text(files[name]), types)
-    values = parse(laid.text, laid.source)
+    values = parse_yaml_text(laid.text, laid.source)
     if not isinstance(values, dict) or not values:
         raise ParameterError(f"{laid.source}: expected sections of params.yaml with the values to change")
     return list(laid.edits(YAML(typ="safe").compose(laid.text), values))
 
 
-def laid(root: Path, types: Sections, text: str, source: str) -> list[Edit]:
+def build_edits_from_text(root: Path, types: Sections, text: str, source: str) -> list[Edit]:
     """The edits that give params.yaml every value of another params.yaml, `text`; those that it has already are left
     out.
     """
-    values, now = parse(text, source), params(read_text(root / PARAMS))
+    values, now = parse_yaml_text(text, source), parse_params(read_text(root / PARAMS))
     if not isinstance(values, dict):
         raise ParameterError(f"{source}: expected sections of params.yaml with values")
     edits = list(_Laid(source, text, types).edits(YAML(typ="safe").compose(text), values))
     seeds = [edit for edit in edits if edit.key == (SEED,)]
     if seeds:  # what follows it is compared with the file as the seed leaves it
-        now = params(_with_seed(read_text(root / PARAMS), seeds[0]))
-    return [edit for edit in edits if edit in seeds or _json(_get(now, edit.key)) != _json(edit.value)]
+        now = parse_params(_replace_seed(read_text(root / PARAMS), seeds[0]))
+    return [
+        edit
+        for edit in edits
+        if edit in seeds or _format_json(_get_nested_value(now, edit.key)) != _format_json(edit.value)
+    ]
 
 
-def edit(root: Path, types: Sections, edits: Sequence[Edit]) -> list[str]:
+def edit_params(root: Path, types: Sections, edits: Sequence[Edit]) -> list[str]:
     """Write the edits to params.yaml; returns one line such as `dpo.beta: 0.1 -> 0.2` for each value that changed.
 
     Further lines name the parameters that have no effect now, if they were changed or had an effect before.
     """
     before = read_text(root / PARAMS)
-    text, lines = edited(before, types, edits)
+    text, lines = apply_edits_to_text(before, types, edits)
     if text != before:
-        write(root / PARAMS, text.encode())
+        write_file_atomically(root / PARAMS, text.encode())
     return lines
 
 
-def edited(before: str, types: Sections, edits: Sequence[Edit]) -> tuple[str, list[str]]:
+def apply_edits_to_text(before: str, types: Sections, edits: Sequence[Edit]) -> tuple[str, list[str]]:
     """The text of params.yaml with the edits, and the lines that `edit` returns; ParameterError unless all of it is
     valid.
     """
     text = before
-    data = params(text)
+    data = parse_params(text)
     if not isinstance(data, dict):
-        raise ParameterError(f"{PARAMS}: expected sections with parameters, got {shown(data)}")
+        raise ParameterError(f"{PARAMS}: expected sections with parameters, got {format_short_value(data)}")
     first = data
     for change in edits:
         if change.key == (SEED,):
-            text = _with_seed(text, change)
-            data = params(text)
+            text = _replace_seed(text, change)
+            data = parse_params(text)
     wanted, changes = deepcopy(data), {}
     for change in edits:
-        _has_entry(wanted, change, types)
-        _put(wanted, change)
-    validate(wanted, types, {change.key: change.source for change in edits}, rules.references)
-    idle_before = {key for keys, _ in idle(first, types) for key in keys}
+        _check_entry_exists(wanted, change, types)
+        _set_nested_value(wanted, change)
+    validate_params(wanted, types, {change.key: change.source for change in edits}, rules.find_reference_faults)
+    idle_before = {key for keys, _ in find_idle_params(first, types) for key in keys}
     for change in edits:
-        old = _get(first if change.key == (SEED,) else data, change.key)
-        text, data = _replace_in_section(text, data, change)
-        if _json(old) != _json(change.value):
-            changes[change.key] = f"{'.'.join(change.key)}: {shown(old)} -> {shown(change.value)}"
-    if params(text) != wanted:  # each section was read by itself
+        old = _get_nested_value(first if change.key == (SEED,) else data, change.key)
+        text, data = _replace_value_in_section(text, data, change)
+        if _format_json(old) != _format_json(change.value):
+            changes[change.key] = (
+                f"{'.'.join(change.key)}: {format_short_value(old)} -> {format_short_value(change.value)}"
+            )
+    if parse_params(text) != wanted:  # each section was read by itself
         raise ParameterError(f"{PARAMS}: cannot be changed from here; edit the file")
-    return (text if changes else before), [*changes.values(), *_newly_idle(data, idle_before, changes, types)]
+    return (text if changes else before), [
+        *changes.values(),
+        *_iterate_newly_idle_warnings(data, idle_before, changes, types),
+    ]
 
 
-def _with_seed(text: str, change: Edit) -> str:
+def _replace_seed(text: str, change: Edit) -> str:
     """The text with another seed for all sections that follow it."""
     match = re.search(rf"^{SEED}:[ \t]+(?:&\w+[ \t]+)?(\S+)", text, re.MULTILINE)
     if match is None:
         expected = f"`{SEED}: &{SEED} 0` on a line before all sections, and `{SEED}: *{SEED}` in those that follow it"
         raise ParameterError(f"{PARAMS}: {SEED}: missing; expected {expected}")
-    return f"{text[: match.start(1)]}{_json(change.value)}{text[match.end(1) :]}"
+    return f"{text[: match.start(1)]}{_format_json(change.value)}{text[match.end(1) :]}"
 
 
 @dataclass(frozen=True)
@@ -173,52 +195,54 @@ class _Laid:
 
     def edits(self, node: Node | None, data: Any, key: Key = ()) -> Iterator[Edit]:
         """The edits of what stands at a key; `node` is None where a merge key brings it there."""
-        if isinstance(data, dict) and data and not users_own(self.types, key):
+        if isinstance(data, dict) and data and not is_user_keyed_dictionary(self.types, key):
             nodes = {str(name.value): value for name, value in node.value} if isinstance(node, MappingNode) else {}
             for name, value in data.items():
                 yield from self.edits(nodes.get(name), value, (*key, name))
         elif isinstance(node, ScalarNode) or (isinstance(node, MappingNode) and data):
             margin = "\n" + " " * node.start_mark.column
-            yield Edit(key, data, self.text[slice(*_span(node))].replace(margin, "\n"), self.source)
+            yield Edit(key, data, self.text[slice(*_get_node_span(node))].replace(margin, "\n"), self.source)
         else:
-            yield Edit(key, data, _json(data), self.source)
+            yield Edit(key, data, _format_json(data), self.source)
 
 
-def _newly_idle(data: object, idle_before: Collection[Key], changed: Iterable[Key], types: Sections) -> Iterator[str]:
+def _iterate_newly_idle_warnings(
+    data: object, idle_before: Collection[Key], changed: Iterable[Key], types: Sections
+) -> Iterator[str]:
     """Lines on the keys that have no effect now, if they were changed or are not among those `idle_before` before the
     edit.
     """
-    for keys, why in idle(data, types):
+    for keys, why in find_idle_params(data, types):
         touched = [
             key
             for key in keys
             if key not in idle_before or any(changed_key[: len(key)] == key for changed_key in changed)
         ]
         if touched:
-            yield _said(touched, why)
+            yield _format_idle_warning(touched, why)
 
 
-def _said(keys: Sequence[Key], why: str) -> str:
+def _format_idle_warning(keys: Sequence[Key], why: str) -> str:
     verb = "does" if len(keys) == 1 else "do"
     return f"{', '.join('.'.join(key) for key in keys)} {verb} nothing with {why}"
 
 
-def _json(value: object) -> str:
+def _format_json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, default=str)
 
 
-def _has_entry(data: object, change: Edit, types: Sections) -> None:
+def _check_entry_exists(data: object, change: Edit, types: Sections) -> None:
     """Raise ParameterError if a change is to a part of an entry that does not exist, since its name is probably
     misspelt.
     """
     for depth in range(1, len(change.key) - 1):
-        entries, name = _get(data, change.key[:depth]), change.key[depth]
-        if isinstance(entries, dict) and name not in entries and users_own(types, change.key[:depth]):
+        entries, name = _get_nested_value(data, change.key[:depth]), change.key[depth]
+        if isinstance(entries, dict) and name not in entries and is_user_keyed_dictionary(types, change.key[:depth]):
             key = ".".join(change.key[: depth + 1])
-            raise ParameterError(f"{change.source} {key}: no such entry{suggestion(name, list(entries))}")
+            raise ParameterError(f"{change.source} {key}: no such entry{suggest_names(name, list(entries))}")
 
 
-def _put(data: Any, change: Edit) -> None:
+def _set_nested_value(data: Any, change: Edit) -> None:
     for part in change.key[:-1]:
         below = data.get(part)
         if not isinstance(below, dict):
@@ -227,13 +251,13 @@ def _put(data: Any, change: Edit) -> None:
     data[change.key[-1]] = change.value
 
 
-def _get(data: object, key: Iterable[str]) -> object:
+def _get_nested_value(data: object, key: Iterable[str]) -> object:
     for part in key:
         data = data.get(part) if isinstance(data, dict) else None
     return data
 
 
-def _replace_in_section(text: str, data: Any, change: Edit) -> tuple[str, Any]:
+def _replace_value_in_section(text: str, data: Any, change: Edit) -> tuple[str, Any]:
     """The same as `_replace`, on the text of the section alone where that can be read by itself: a whole file takes a
     tenth of a second.
     """
@@ -242,58 +266,58 @@ def _replace_in_section(text: str, data: Any, change: Edit) -> tuple[str, Any]:
     block = r"^[\w-]+:[ \t]+&\w+.*\n(?:(?:[ #].*)?\n)*"  # what the section may refer to
     anchors = "".join(re.findall(block, text, re.MULTILINE))
     with suppress(ParameterError):
-        if match and (section_data := parse(anchors + match[0], PARAMS)).get(name) == data[name]:
-            section, changed = _replace(anchors + match[0], section_data, change)
+        if match and (section_data := parse_yaml_text(anchors + match[0], PARAMS)).get(name) == data[name]:
+            section, changed = _replace_value(anchors + match[0], section_data, change)
             if section.startswith(anchors):
                 section = section.removeprefix(anchors)
                 return text[: match.start()] + section + text[match.end() :], {**data, name: changed[name]}
-    return _replace(text, data, change)
+    return _replace_value(text, data, change)
 
 
-def _replace(text: str, data: Any, change: Edit) -> tuple[str, Any]:
+def _replace_value(text: str, data: Any, change: Edit) -> tuple[str, Any]:
     """Put the new value in place of the old one, and check by reading the text back that nothing else has changed."""
     wanted = deepcopy(data)
-    _put(wanted, change)
-    if wanted == data and _json(_get(data, change.key)) == _json(change.value):
+    _set_nested_value(wanted, change)
+    if wanted == data and _format_json(_get_nested_value(data, change.key)) == _format_json(change.value):
         return text, data
-    for start, end, spelt in _spellings(text, change):
+    for start, end, spelt in _iterate_candidate_edits(text, change):
         edited = f"{text[:start]}{spelt}{text[end:]}"
         try:
-            if params(edited) == wanted:
+            if parse_params(edited) == wanted:
                 return edited, wanted
         except ParameterError:
             continue
     raise ParameterError(f"{PARAMS}: {'.'.join(change.key)}: cannot be changed from here; edit the file")
 
 
-def _spellings(text: str, change: Edit) -> Iterator[tuple[int, int, str]]:
+def _iterate_candidate_edits(text: str, change: Edit) -> Iterator[tuple[int, int, str]]:
     """Candidate edits of the text (start, end, new text), likeliest first: in place of the old value, or as a new
     entry.
     """
-    span = _locate(text, change.key)
-    above = None if span else _locate(text, change.key[:-1])
-    for spelt in (change.text, _json(change.value)):
+    span = _locate_value(text, change.key)
+    above = None if span else _locate_value(text, change.key[:-1])
+    for spelt in (change.text, _format_json(change.value)):
         if span:
             colon = text.rindex(":", 0, span[0]) + 1
             if "\n" in (between := text[colon : span[0]]) and not between.strip() and "\n" not in spelt:
                 yield colon, span[1], f" {spelt}"  # a value on lines of its own moves to the key's line
-            yield *span, " " * (span[0] == span[1]) + _indented(spelt, text, span[0])
+            yield *span, " " * (span[0] == span[1]) + _indent_to_column(spelt, text, span[0])
         elif above:
             line = text.find("\n", above[1])
-            margin = "\n" + " " * _column(text, above[0])
+            margin = "\n" + " " * _compute_column(text, above[0])
             yield line, line, f"{margin}{change.key[-1]}: {spelt}"
             yield above[1] - 1, above[1] - 1, f", {change.key[-1]}: {spelt}"
 
 
-def _indented(spelt: str, text: str, at: int) -> str:
-    return spelt.replace("\n", "\n" + " " * _column(text, at))
+def _indent_to_column(spelt: str, text: str, at: int) -> str:
+    return spelt.replace("\n", "\n" + " " * _compute_column(text, at))
 
 
-def _column(text: str, at: int) -> int:
+def _compute_column(text: str, at: int) -> int:
     return at - text.rfind("\n", 0, at) - 1
 
 
-def _locate(text: str, key: Key) -> tuple[int, int] | None:
+def _locate_value(text: str, key: Key) -> tuple[int, int] | None:
     """Start and end of a key's value in the text; None if the key is not there."""
     node, after = YAML(typ="safe").compose(text), 0
     for part in key:
@@ -304,11 +328,11 @@ def _locate(text: str, key: Key) -> tuple[int, int] | None:
         after = text.index(":", name.end_mark.index) + 1
     if alias := re.compile(r"\s*(\*\w+)").match(text, after):  # the node itself stands where the alias points to
         return alias.span(1)
-    start, end = _span(node)
+    start, end = _get_node_span(node)
     return (start, end) if start < end else (after, after)  # an empty value is marked at what follows it
 
 
-def _span(node: Any) -> tuple[int, int]:
+def _get_node_span(node: Any) -> tuple[int, int]:
     """Start and end of a value's text; a block collection ends with its last value, before any comment."""
     last = node
     while not isinstance(last, ScalarNode) and not last.flow_style and last.value:

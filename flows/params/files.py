@@ -31,7 +31,7 @@ def find_root() -> Path:
     raise ParameterError(f"dvc.yaml: not found in {cwd} or above; run posttrain inside the repository")
 
 
-def preset_files(root: Path) -> dict[str, Path]:
+def list_preset_files(root: Path) -> dict[str, Path]:
     """The presets by their names: presets/NAME.yaml, and those of extensions."""
     files = [*root.glob(f"{PRESETS}/*.yaml"), *root.glob(f"tasks/extensions/*/{PRESETS}/*.yaml")]
     return {file.stem: file for file in sorted(files)}
@@ -47,14 +47,14 @@ def read_text(path: Path) -> str:
         raise ParameterError(f"{path.name}: cannot be read as text ({error})") from None
 
 
-def parse(text: str, name: str) -> Any:
+def parse_yaml_text(text: str, name: str) -> Any:
     """The data; ParameterError, which names the file or option, if it is not YAML, is out of the bounds above, or is
     more than JSON has.
     """
     try:
-        check_extent(text)
+        check_yaml_size(text)
         data = YAML(typ="safe").load(text)  # YAML 1.2 as in DVC, so 1e-3 is a number
-        _check_plain(data)
+        _check_json_compatible(data)
         return data
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -68,9 +68,9 @@ def parse(text: str, name: str) -> Any:
 
 
 @lru_cache(maxsize=2)
-def params(text: str) -> Any:
+def parse_params(text: str) -> Any:
     """The data of a params.yaml with this text, parsed once; callers must not change it."""
-    return parse(text, PARAMS)
+    return parse_yaml_text(text, PARAMS)
 
 
 @dataclass
@@ -88,7 +88,7 @@ class _Extent:
 
 
 @lru_cache(maxsize=2)
-def check_extent(text: str, most: int = MOST) -> None:
+def check_yaml_size(text: str, most: int = MOST) -> None:
     """ParameterError if a YAML text holds more than `most` values or too deeply nested ones, where aliases and merge
     keys are written out.
 
@@ -118,7 +118,7 @@ def check_extent(text: str, most: int = MOST) -> None:
             raise ParameterError(f"more than {most} values")
 
 
-def _check_plain(data: object, prefix: str = "") -> None:
+def _check_json_compatible(data: object, prefix: str = "") -> None:
     """ParameterError unless the data consist of what JSON has too: DVC fails on a date, and passes over a key that is
     not text.
     """
@@ -126,11 +126,11 @@ def _check_plain(data: object, prefix: str = "") -> None:
         for name, value in data.items():
             if not isinstance(name, str):
                 raise ParameterError(f"{prefix}expected text as a key, got {str(name)[:80]}; in quotes it is text")
-            _check_plain(name, prefix)
-            _check_plain(value, f"{prefix.removesuffix(': ')}{'.' if prefix else ''}{name}: ")
+            _check_json_compatible(name, prefix)
+            _check_json_compatible(value, f"{prefix.removesuffix(': ')}{'.' if prefix else ''}{name}: ")
     elif isinstance(data, list):
         for value in data:
-            _check_plain(value, prefix)
+            _check_json_compatible(value, prefix)
     elif isinstance(data, str):
         if CONTROL.search(data):
             raise ParameterError(f"{prefix}expected text without control characters, got {data[:80]!r}")
@@ -141,7 +141,7 @@ def _check_plain(data: object, prefix: str = "") -> None:
         raise ParameterError(f"{prefix}expected text, a number, true, false or null, got {got}; in quotes it is text")
 
 
-def write(path: Path, content: bytes) -> None:
+def write_file_atomically(path: Path, content: bytes) -> None:
     """Replace a file atomically: a reader sees all of the old content or all of the new."""
     path = path.resolve()
     try:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from flows.params import agent_rules, offline_rules
 from flows.params.files import PARAMS, ParameterError
-from flows.params.shared_rules import Configs, Fault, there
-from tasks.common.config_faults import in_file, no_model, shown
+from flows.params.shared_rules import Configs, Fault, find_missing_path_fault
+from tasks.common.config_faults import describe_missing_model, format_short_value, map_key_to_file
 from tasks.extension_modules import import_extension_modules
 
 if TYPE_CHECKING:
@@ -55,36 +55,36 @@ class RuleInput:
             return "pairs"
 
 
-def check(run: RuleInput) -> None:
+def check_rules(run: RuleInput) -> None:
     """Raise ParameterError for the first fault in the section of a stage that is needed."""
     needed = {name.split("@")[0] for name in run.stages}
     of_extensions = chain.from_iterable(module.RULES for module in import_extension_modules("rules"))
     for section, rule in (*RULES, *of_extensions):
         if section in needed and section in run.configs:
             for key, expected in rule(run, run.configs[section]):
-                path = in_file((section, *key.split(".")), {section: type(run.configs[section])})
+                path = map_key_to_file((section, *key.split(".")), {section: type(run.configs[section])})
                 raise ParameterError(f"{PARAMS}: {'.'.join(path)}: {expected}")
-    for key, expected in offline_rules.suited(run):
+    for key, expected in offline_rules.find_method_suitability_faults(run):
         raise ParameterError(f"{PARAMS}: {key}: {expected}")
 
 
-def references(configs: Configs) -> Iterator[Fault]:
+def find_reference_faults(configs: Configs) -> Iterator[Fault]:
     """Names by which sections refer to each other; they must always be right."""
-    for rule in (*offline_rules.REFERENCES, agent_rules.played_in):
+    for rule in (*offline_rules.REFERENCES, agent_rules.find_agent_reference_faults):
         with suppress(KeyError):  # another repository may lack the section
             yield from rule(configs)
 
 
-def model_to_start_from(run: RuleInput, config: "PretrainedConfig") -> Iterator[Fault]:
+def find_initial_model_faults(run: RuleInput, config: "PretrainedConfig") -> Iterator[Fault]:
     """A model in a folder has a config.json of a supported type."""
     if config.init == "directory" and "pretrained" in run.out_of_date:
         from tasks.language.configs.pretrained import RECURRENT
 
-        if fault := _model_fault(run.root / config.path, RECURRENT):
+        if fault := _find_model_fault(run.root / config.path, RECURRENT):
             yield "path", f"{config.path} {fault}"
 
 
-def reward_model(run: RuleInput, config: "SamplingConfig") -> Iterator[Fault]:
+def find_policy_reward_model_faults(run: RuleInput, config: "SamplingConfig") -> Iterator[Fault]:
     """Where a reward model's score counts, the reward model exists: a stage makes it, or the folder holds it. It is of
     the kind that the reward asks for.
     """
@@ -99,20 +99,20 @@ def reward_model(run: RuleInput, config: "SamplingConfig") -> Iterator[Fault]:
         why = f"reward.{name} counts" if counts else "a data set of the mixture asks for it"
         if not objective:
             expected = f"expected a folder with a model, since {why} (such as data/reward_model)"
-            yield "reward_model_path", f"{expected}, got {shown(path)}"
+            yield "reward_model_path", f"{expected}, got {format_short_value(path)}"
         elif name != "reward_model" and objective != name:
             expected = f"expected a reward model of objective {name}, since {why}"
-            yield "reward_model_path", f"{expected}, got {shown(path)}, of objective {objective}"
+            yield "reward_model_path", f"{expected}, got {format_short_value(path)}, of objective {objective}"
 
 
-def steps_are_judged(run: RuleInput, config: "GrpoConfig") -> Iterator[Fault]:
+def find_process_reward_faults(run: RuleInput, config: "GrpoConfig") -> Iterator[Fault]:
     """Advantages of steps need rewards of steps."""
     mixed = any(dataset.reward == "process" for dataset in run.configs["mixture"].datasets)
     if config.supervision == "process" and not config.reward.get("process") and not mixed:
         yield "supervision", "expected outcome where reward does not count process, got 'process'"
 
 
-def examples(run: RuleInput, config: "RewardModelConfig") -> Iterator[Fault]:
+def find_reward_data_faults(run: RuleInput, config: "RewardModelConfig") -> Iterator[Fault]:
     """A reward model learns from what its objective asks for: preferences, with rankings among them or not, or
     solutions.
     """
@@ -127,13 +127,13 @@ def examples(run: RuleInput, config: "RewardModelConfig") -> Iterator[Fault]:
     ):
         kind = "solutions" if config.objective in SOLUTIONS else "preferences"
         expected = f"expected a folder with {kind} with objective {config.objective} (such as {wanted})"
-        yield "data", f"{expected}, got {shown(config.data)}"
+        yield "data", f"{expected}, got {format_short_value(config.data)}"
     source = run.configs["preferences"].source
     if config.objective == "ranking" and config.data == "data/preferences" and source in ("files", "hub"):
         yield "objective", f"expected pairs with preferences.source {source}, which holds no rankings, got 'ranking'"
 
 
-def labels_of_steps(run: RuleInput, config: "RewardModelConfig") -> Iterator[Fault]:
+def find_step_label_faults(run: RuleInput, config: "RewardModelConfig") -> Iterator[Fault]:
     """Files of whole answers say nothing of single steps."""
     whole = config.data == "data/solutions" and run.configs["solutions"].source == "files"
     if whole and config.objective == "process":
@@ -143,32 +143,38 @@ def labels_of_steps(run: RuleInput, config: "RewardModelConfig") -> Iterator[Fau
         )
 
 
-def python_rewards(run: RuleInput, config: "SamplingConfig") -> Iterator[Fault]:
+def find_python_reward_faults(run: RuleInput, config: "SamplingConfig") -> Iterator[Fault]:
     """The functions that a policy's reward counts can be called, and a change of one that the mixture names is
     noticed.
     """
-    from tasks.language.configs.parts.python_rewards import fault, holds, is_python
+    from tasks.language.configs.parts.python_rewards import (
+        contains_reward_file,
+        find_reward_function_fault,
+        is_python_reward,
+    )
 
     for name, weight in config.reward.items():
-        if weight and is_python(name) and (wrong := fault(run.root, name)):
+        if weight and is_python_reward(name) and (wrong := find_reward_function_fault(run.root, name)):
             yield "reward", f"{name}: {wrong}"
     for name in (dataset.reward for dataset in run.configs["mixture"].datasets):
-        if is_python(name) and not holds(config.reward_files, name):
+        if is_python_reward(name) and not contains_reward_file(config.reward_files, name):
             file = name.partition(":")[0]
             expected = f"expected {file} or a folder that holds it, since a data set of the mixture asks for {name}"
-            yield "reward_files", f"{expected}, got {shown(config.reward_files)}"
+            yield "reward_files", f"{expected}, got {format_short_value(config.reward_files)}"
 
 
-def mixed_functions(run: RuleInput, config: "MixtureConfig") -> Iterator[Fault]:
+def find_mixture_reward_faults(run: RuleInput, config: "MixtureConfig") -> Iterator[Fault]:
     """The functions that data sets of the mixture name can be called."""
-    from tasks.language.configs.parts.python_rewards import fault, is_python
+    from tasks.language.configs.parts.python_rewards import find_reward_function_fault, is_python_reward
 
     for number, dataset in enumerate(config.datasets):
-        if is_python(dataset.reward) and (wrong := fault(run.root, dataset.reward)):
+        if is_python_reward(dataset.reward) and (wrong := find_reward_function_fault(run.root, dataset.reward)):
             yield f"datasets.{number}.reward", f"{dataset.reward}: {wrong}"
 
 
-def passed_over(run: RuleInput, config: "ResponsesConfig | MixtureConfig | SftControlConfig") -> Iterator[Fault]:
+def find_skip_count_faults(
+    run: RuleInput, config: "ResponsesConfig | MixtureConfig | SftControlConfig"
+) -> Iterator[Fault]:
     """Fewer training problems are skipped than there are; this is known of generated ones, and of those that are there
     already.
     """
@@ -190,7 +196,7 @@ def passed_over(run: RuleInput, config: "ResponsesConfig | MixtureConfig | SftCo
             )
 
 
-def controls(run: RuleInput, config: "ReportConfig") -> Iterator[Fault]:
+def find_untrained_control_faults(run: RuleInput, config: "ReportConfig") -> Iterator[Fault]:
     """Each control that is shown is trained; or else the model of an earlier run would be shown."""
     trained = run.configs["sft_control"].policies
     for number, name in enumerate(config.policies):
@@ -201,19 +207,19 @@ def controls(run: RuleInput, config: "ReportConfig") -> Iterator[Fault]:
             )
 
 
-def mixed_files(run: RuleInput, config: "MixtureConfig") -> Iterator[Fault]:
+def find_mixture_file_faults(run: RuleInput, config: "MixtureConfig") -> Iterator[Fault]:
     """The files of the mixture exist, or a stage makes their folder."""
     made = {f"data/{name.partition('@')[0]}" for name in run.stages}
     for number, dataset in enumerate(config.datasets):
         if dataset.source == "file" and config.path not in made:
-            yield from there(run.root, config.path, dataset.location, f"datasets.{number}.location")
+            yield from find_missing_path_fault(run.root, config.path, dataset.location, f"datasets.{number}.location")
 
 
-def _model_fault(folder: Path, refused: Collection[str]) -> str:
+def _find_model_fault(folder: Path, refused: Collection[str]) -> str:
     """What is wrong with a model in Hugging Face layout by its config.json alone; empty if nothing is."""
     config = folder / "config.json"
     if not config.is_file():
-        return no_model(folder)
+        return describe_missing_model(folder)
     try:
         kind = json.loads(config.read_text())["model_type"]
     except (OSError, ValueError, TypeError, KeyError, RecursionError):
@@ -230,23 +236,23 @@ Rule = tuple[str, Callable[[RuleInput, Any], Iterator[Fault]]]  # Any: the Confi
 
 
 RULES: tuple[Rule, ...] = (
-    ("pretrained", model_to_start_from),
-    ("report", controls),
-    ("responses", passed_over),
-    ("sft_control", passed_over),
-    ("reward_model", examples),
-    ("reward_model", labels_of_steps),
-    ("mixture", passed_over),
-    ("mixture", mixed_files),
-    ("mixture", mixed_functions),
+    ("pretrained", find_initial_model_faults),
+    ("report", find_untrained_control_faults),
+    ("responses", find_skip_count_faults),
+    ("sft_control", find_skip_count_faults),
+    ("reward_model", find_reward_data_faults),
+    ("reward_model", find_step_label_faults),
+    ("mixture", find_skip_count_faults),
+    ("mixture", find_mixture_file_faults),
+    ("mixture", find_mixture_reward_faults),
     *(
         (name, rule)
         for name in ("rejection_sft", "reinforce", "ppo", "grpo")
-        for rule in (reward_model, python_rewards)
+        for rule in (find_policy_reward_model_faults, find_python_reward_faults)
     ),
-    ("grpo", steps_are_judged),
-    ("behaviour", offline_rules.environments),
-    ("expert_episodes", lambda run, config: agent_rules.own_environments(run.root, config)),
-    ("transitions", offline_rules.imported_files),
-    ("offline_report", offline_rules.measured_policies),
+    ("grpo", find_process_reward_faults),
+    ("behaviour", offline_rules.find_environment_faults),
+    ("expert_episodes", lambda run, config: agent_rules.find_custom_environment_faults(run.root, config)),
+    ("transitions", offline_rules.find_missing_import_faults),
+    ("offline_report", offline_rules.find_expectation_faults),
 )

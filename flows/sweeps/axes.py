@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from flows.params.editing import Edit
-from flows.params.files import SEED, ParameterError, parse
-from tasks.common.config_faults import shortened
+from flows.params.files import SEED, ParameterError, parse_yaml_text
+from tasks.common.config_faults import shorten_text
 
 MOST = 1000  # points
 BROKEN = re.compile(r"[\[\]{}\"'#&*!|>%@`]")  # what makes a list of values YAML of its own
@@ -33,7 +33,7 @@ class Point:
     @property
     def name(self) -> str:
         """`dpo.beta=0.1,seed=1`; `base` where nothing varies."""
-        return ",".join(f"{key}={told(value)}" for key, value in self.settings) or "base"
+        return ",".join(f"{key}={format_param_value(value)}" for key, value in self.settings) or "base"
 
     @property
     def without_seed(self) -> tuple[tuple[str, object], ...]:
@@ -43,43 +43,43 @@ class Point:
     @property
     def settings_as_text(self) -> dict[str, str]:
         """Key -> value as it stands in params.yaml."""
-        return {key: told(value) for key, value in self.settings}
+        return {key: format_param_value(value) for key, value in self.settings}
 
     def edits(self, source: str) -> list[Edit]:
         """The changes of params.yaml that lead to this point; `source` is named where one is wrong."""
-        return [Edit(tuple(key.split(".")), value, told(value), source) for key, value in self.settings]
+        return [Edit(tuple(key.split(".")), value, format_param_value(value), source) for key, value in self.settings]
 
 
-def told(value: object) -> str:
+def format_param_value(value: object) -> str:
     """A value as it stands in params.yaml."""
     return value if isinstance(value, str) and value and not BROKEN.search(value) else json.dumps(value)
 
 
-def axis(argument: str) -> Axis:
+def parse_axis(argument: str) -> Axis:
     """The axis that `SECTION.KEY=VALUE,VALUE..` asks for; the values are those of a YAML list without its brackets."""
     key, equals, text = argument.partition("=")
     key = key.strip()
     if not equals or len(key.split(".")) < 2 or not all(key.split(".")):
         raise ParameterError(
-            f"sweep {shortened(argument)}: expected SECTION.KEY=VALUE,VALUE.., such as dpo.beta=0.05,0.1,0.2"
+            f"sweep {shorten_text(argument)}: expected SECTION.KEY=VALUE,VALUE.., such as dpo.beta=0.05,0.1,0.2"
         )
-    values = parse(f"[{text}]", f"sweep {key}")
+    values = parse_yaml_text(f"[{text}]", f"sweep {key}")
     if not isinstance(values, list) or not values:
         raise ParameterError(f"sweep {key}: expected at least one value")
-    return Axis(key, distinct(key, values))
+    return Axis(key, check_distinct_values(key, values))
 
 
-def seeds(text: str) -> Axis | None:
+def parse_seeds_axis(text: str) -> Axis | None:
     """The axis of `--seeds 0,1,2`; None without one."""
     if not text:
         return None
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isdecimal() and int(part) < 2**32 for part in parts):
-        raise ParameterError(f"--seeds {shortened(text)}: expected whole numbers from 0 on, such as 0,1,2")
-    return Axis(SEED, distinct("--seeds", [int(part) for part in parts]))
+        raise ParameterError(f"--seeds {shorten_text(text)}: expected whole numbers from 0 on, such as 0,1,2")
+    return Axis(SEED, check_distinct_values("--seeds", [int(part) for part in parts]))
 
 
-def points(axes: Sequence[Axis], seed: Axis | None, drawn: int | None = None) -> list[Point]:
+def build_grid_points(axes: Sequence[Axis], seed: Axis | None, drawn: int | None = None) -> list[Point]:
     """Every combination, or `drawn` of them without the seeds, always the same; each with every seed."""
     names = [parameter.key for parameter in axes]
     for name in names:
@@ -104,12 +104,12 @@ def points(axes: Sequence[Axis], seed: Axis | None, drawn: int | None = None) ->
     return [Point(number, settings) for number, settings in enumerate(with_seeds, 1)]
 
 
-def distinct(key: str, values: Sequence[object]) -> tuple[object, ...]:
+def check_distinct_values(key: str, values: Sequence[object]) -> tuple[object, ...]:
     """These values; ParameterError unless they are several things, or one, of which none stands there twice."""
     if isinstance(values, str) or not values:
         raise ParameterError(f"{key}: expected a list of values, got {values!r}")
     texts = [json.dumps(value, sort_keys=True, default=str) for value in values]
     for value, text in zip(values, texts, strict=True):
         if texts.count(text) > 1:
-            raise ParameterError(f"{key}: {told(value)} stands there twice")
+            raise ParameterError(f"{key}: {format_param_value(value)} stands there twice")
     return tuple(values)

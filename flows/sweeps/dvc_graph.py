@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from flows.engine import stage_code
 from flows.engine.dvc_closure import StageGraph
-from flows.engine.dvc_repository import PlanError, open_repo, params_read_once, plain_errors
-from flows.engine.dvc_stage import entry_of
-from flows.engine.plan import Resources, check_deps, matching, resources
+from flows.engine.dvc_repository import PlanError, cache_parsed_params, convert_dvc_errors_to_plan_error, open_repo
+from flows.engine.dvc_stage import build_lock_entry
+from flows.engine.plan import Resources, check_stage_deps, parse_stage_resources, resolve_stage_target
 from flows.params.files import PARAMS
 from flows.sweeps.axes import Point
 
@@ -54,7 +54,7 @@ class Node:
     reason: str | None = ""
 
 
-def drafts(
+def draft_stages(
     repository: Path,
     snapshot: Path,
     targets: Sequence[str],
@@ -68,9 +68,9 @@ def drafts(
     `outside_items` keeps the hashes of what no stage makes from one point to the next. PlanError as a plan raises it,
     and for stages that DVC's run cache cannot keep.
     """
-    with chdir(snapshot), closing(open_repo(snapshot)) as repo, params_read_once():
+    with chdir(snapshot), closing(open_repo(snapshot)) as repo, cache_parsed_params():
         pipeline = StageGraph(repo)
-        wanted = {name for target in targets for name in matching(target, pipeline)}
+        wanted = {name for target in targets for name in resolve_stage_target(target, pipeline)}
         closure = pipeline.closure(wanted)
         outs = {
             PurePosixPath(str(out.def_path)): name for name, (stage, _) in closure.stages.items() for out in stage.outs
@@ -83,28 +83,31 @@ def drafts(
                 makers.setdefault(prefix, []).append(name)
         by_stage: dict[str, Draft] = {}
         for name, (stage, upstream) in closure.stages.items():
-            _check(stage)
-            made = {dep.def_path: _makers(PurePosixPath(dep.def_path), makers, outs) for dep in _files(stage)}
+            _check_stage_sharable(stage)
+            made = {
+                dep.def_path: _find_path_makers(PurePosixPath(dep.def_path), makers, outs)
+                for dep in _list_file_deps(stage)
+            }
             outside = [path for path, by in made.items() if not by]
             for path in outside:
-                _bring(repository, snapshot, path)
-            check_deps(stage, closure.outs, snapshot)
-            items = _items(stage, outside, outside_items)
+                _copy_or_link_dep(repository, snapshot, path)
+            check_stage_deps(stage, closure.outs, snapshot)
+            items = _hash_outside_deps(stage, outside, outside_items)
             by_stage[name] = Draft(
                 name,
                 stage.cmd,
-                tuple(dep.def_path for dep in _files(stage)),
+                tuple(dep.def_path for dep in _list_file_deps(stage)),
                 {path: items[path] for path in outside},
                 {path: by for path, by in made.items() if by},
                 {dep.def_path: dict(dep.read_params()) for dep in stage.params},
                 tuple(sorted(str(out.def_path) for out in stage.outs)),
                 upstream,
-                resources(stage, pools, pool),
+                parse_stage_resources(stage, pools, pool),
             )
         return by_stage
 
 
-def merged(by_point: Sequence[tuple[Point, Mapping[str, Draft]]]) -> dict[str, Node]:
+def merge_drafts_into_nodes(by_point: Sequence[tuple[Point, Mapping[str, Draft]]]) -> dict[str, Node]:
     """The nodes by their names, in topological order: those of the first point, then what each further point adds."""
     nodes: dict[str, Node] = {}  # identity -> node
     of_point: list[dict[str, str]] = []
@@ -113,18 +116,18 @@ def merged(by_point: Sequence[tuple[Point, Mapping[str, Draft]]]) -> dict[str, N
         for name, draft in stages.items():
             code = stages[stage_code.STAGE] if stage_code.STAGE in draft.upstream else None
             upstream = [identities[up] for up in draft.upstream if up != stage_code.STAGE]
-            identity = identities[name] = _identity(draft, upstream, code)
+            identity = identities[name] = _compute_node_identity(draft, upstream, code)
             node = nodes.setdefault(identity, Node(identity, draft, [], {up: identities[up] for up in draft.upstream}))
             node.points.append(point)
         of_point.append(identities)
-    names = _names(nodes, [point for point, _ in by_point])
+    names = _name_nodes(nodes, [point for point, _ in by_point])
     for identity, node in nodes.items():
         node.id = names[identity]
         node.upstream = {up: names[up_identity] for up, up_identity in node.upstream.items()}
     return {node.id: node for node in nodes.values()}
 
 
-def evaluated(nodes: Mapping[str, Node]) -> dict[str, Node]:
+def select_differing_evaluations(nodes: Mapping[str, Node]) -> dict[str, Node]:
     """The evaluations that differ between settings, or where seeds alone vary between seeds, and all that they need.
 
     Every node where none differs.
@@ -149,7 +152,7 @@ def evaluated(nodes: Mapping[str, Node]) -> dict[str, Node]:
     return {name: node for name, node in nodes.items() if not needed or name in needed}
 
 
-def _check(stage: "PipelineStage") -> None:
+def _check_stage_sharable(stage: "PipelineStage") -> None:
     what = ""
     if Path(stage.wdir).resolve() != Path.cwd().resolve():
         what = f"its folder is {Path(stage.wdir).name}, and a sweep runs stages in the repository's own"
@@ -164,11 +167,11 @@ def _check(stage: "PipelineStage") -> None:
         raise PlanError(f"dvc.yaml: stage '{stage.name}': {what}")
 
 
-def _files(stage: "PipelineStage") -> list[Any]:
+def _list_file_deps(stage: "PipelineStage") -> list[Any]:
     return [dep for dep in stage.deps if dep not in stage.params]
 
 
-def _makers(
+def _find_path_makers(
     path: PurePosixPath, makers: Mapping[PurePosixPath, Sequence[str]], outs: Collection[PurePosixPath]
 ) -> tuple[str, ...]:
     """The stages that make this path, a folder that it lies in, or something within it."""
@@ -176,7 +179,7 @@ def _makers(
     return tuple(dict.fromkeys(above or makers.get(path, ())))
 
 
-def _bring(repository: Path, snapshot: Path, path: str) -> None:
+def _copy_or_link_dep(repository: Path, snapshot: Path, path: str) -> None:
     """See to it that the snapshot has a dep as it is now, whatever git leaves out of it."""
     from flows.engine import dvc_walk
 
@@ -184,38 +187,40 @@ def _bring(repository: Path, snapshot: Path, path: str) -> None:
     if Path(path).is_absolute() or target.is_symlink() or not source.exists():
         return
     if source.is_dir() or not target.exists():
-        size = sum(file.stat().st_size for file in dvc_walk.hashed(repository, source))
+        size = sum(file.stat().st_size for file in dvc_walk.list_hashed_files(repository, source))
         target.parent.mkdir(parents=True, exist_ok=True)
         if target.is_dir():
             shutil.rmtree(target)
         if size > SMALL:
             target.symlink_to(source)
         else:
-            dvc_walk.copy(repository, source, target)
+            dvc_walk.copy_hashed_files(repository, source, target)
 
 
-def _items(stage: "PipelineStage", outside: Sequence[str], outside_items: dict[str, Item]) -> dict[str, Item]:
+def _hash_outside_deps(
+    stage: "PipelineStage", outside: Sequence[str], outside_items: dict[str, Item]
+) -> dict[str, Item]:
     outside_items.pop(PARAMS, None)  # each point has its own
-    for dep in _files(stage):
+    for dep in _list_file_deps(stage):
         if dep.def_path in outside and dep.def_path not in outside_items:
-            with plain_errors():
+            with convert_dvc_errors_to_plan_error():
                 dep.save()
-    listed = {item["path"]: item for item in entry_of(stage).get("deps", [])}
+    listed = {item["path"]: item for item in build_lock_entry(stage).get("deps", [])}
     for path in outside:
         outside_items.setdefault(path, dict(listed[path]))
     return {path: outside_items[path] for path in outside}
 
 
-def _identity(draft: Draft, upstream: Sequence[str], code: Draft | None) -> str:
+def _compute_node_identity(draft: Draft, upstream: Sequence[str], code: Draft | None) -> str:
     """Of a draft with these identities of its other upstream, whose code the stage `code` writes."""
     facts = [draft.stage, draft.cmd, draft.deps, draft.outside, draft.params, draft.outs, sorted(upstream)]
     if code is not None:
-        chosen = stage_code.chosen_by(draft.stage, code.params.get(PARAMS, {}))
+        chosen = stage_code.list_chosen_modules(draft.stage, code.params.get(PARAMS, {}))
         facts += [code.cmd, code.outside, chosen]
     return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()
 
 
-def _names(nodes: Mapping[str, Node], points: Sequence[Point]) -> dict[str, str]:
+def _name_nodes(nodes: Mapping[str, Node], points: Sequence[Point]) -> dict[str, str]:
     """The stage, and `@` with the settings that set a node apart from others of its stage: `dpo@beta=0.1,seed=1`."""
     count: dict[str, int] = {}
     for node in nodes.values():

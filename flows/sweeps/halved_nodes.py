@@ -13,9 +13,9 @@ from pathlib import Path
 
 from flows.engine.coordinator import StageTurn
 from flows.engine.dvc_command import StageFailed, StageWaiting
-from flows.engine.dvc_lock import hashes
-from flows.engine.dvc_repository import PlanError, plain_errors
-from flows.engine.dvc_stage import run_cache_key
+from flows.engine.dvc_lock import get_entry_hashes
+from flows.engine.dvc_repository import PlanError, convert_dvc_errors_to_plan_error
+from flows.engine.dvc_stage import compute_run_cache_key
 from flows.engine.stage_types import Grant, PlannedStage, StageResult, Watcher
 from flows.lineage import cache_objects
 from flows.sweeps import halving
@@ -78,7 +78,7 @@ class HalvedNodes(Nodes):
             return StageResult(name, "skipped", "the sweep was stopped")
         result, started = StageResult(name, "failed"), time.monotonic()
         try:
-            with plain_errors():
+            with convert_dvc_errors_to_plan_error():
                 is_cached = self._found(node)
                 if not is_cached and (behind := self.early.behind(node.id, rung.number if rung else None)):
                     return StageResult(name, "behind", behind)
@@ -135,16 +135,18 @@ class HalvedNodes(Nodes):
         """Whether it is known what a node had reached at a rung, which is noted."""
         metric = self.early.measure.name
         if node.id in self.entries:
-            curve = next(md5 for path, md5 in hashes(self.entries[node.id], "outs").items() if path.startswith(CURVES))
-            file = cache_objects.path(self.root, curve)
+            curve = next(
+                md5 for path, md5 in get_entry_hashes(self.entries[node.id], "outs").items() if path.startswith(CURVES)
+            )
+            file = cache_objects.find_cache_object(self.root, curve)
             try:
-                reached = halving.from_curve(file.read_text() if file else "", rung, metric)
+                reached = halving.parse_rung_metric_from_curve(file.read_text() if file else "", rung, metric)
             except (ValueError, IndexError):
                 raise PlanError(
                     f"--early {metric}: {node.id} is in the cache, and its curve has no such number"
                 ) from None
         else:
-            reached = halving.read(self._file(node, rung), metric)
+            reached = halving.read_rung_metric(self._file(node, rung), metric)
             if reached is None:
                 return False
         self.early.note(rung, reached)
@@ -158,12 +160,12 @@ class HalvedNodes(Nodes):
         entry = self._entry(node)
         turn.say(turn.result.reason)
         with suppress(StageWaiting), self._lineage(node, entry, turn) as variables:
-            pause_request = halving.variable(rung, self.early.measure.name, self._file(node, rung))
+            pause_request = halving.build_pause_variable(rung, self.early.measure.name, self._file(node, rung))
             outs = self._make_here(node, entry, turn, {**variables, **pause_request})
             self._keep(node, entry, outs, turn.result)
         if not self._look(node, rung):
             raise StageFailed(f"{node.draft.stage} paused elsewhere than at {rung.percent} of its steps")
 
     def _file(self, node: Node, rung: Rung) -> Path:
-        checkpoints = self.root / CHECKPOINTS / run_cache_key(self._entry(node))
-        return halving.file(checkpoints, node.draft.stage, rung, self.early.measure.name)
+        checkpoints = self.root / CHECKPOINTS / compute_run_cache_key(self._entry(node))
+        return halving.get_rung_file(checkpoints, node.draft.stage, rung, self.early.measure.name)

@@ -19,9 +19,9 @@ from statistics import fmean
 
 from flows.engine.dvc_repository import PlanError
 from flows.params.files import PARAMS
-from flows.sweeps.axes import told
+from flows.sweeps.axes import format_param_value
 from flows.sweeps.dvc_graph import Node
-from flows.sweeps.measure import Measure, columns
+from flows.sweeps.measure import Measure, query_curve_columns
 
 VARIABLE = "POSTTRAIN_PAUSE"  # as tasks/common/pausing.py reads it
 CURVES = "data/curves/"  # where trainings leave their numbers by step
@@ -152,19 +152,24 @@ class Halving:
 
     def __init__(self, nodes: Mapping[str, Node], metric: str, tree: Path) -> None:
         self.measure = measure = Measure.asked(metric)
-        varied = _varied(nodes.values())
-        groups = dict(_groups(nodes, varied))
+        varied = _list_varied_params(nodes.values())
+        groups = dict(_group_trainings_by_stage(nodes, varied))
         if not groups:
             raise PlanError(
                 f"--early: no training depends on {', '.join(varied) or 'what is varied'}; it compares those that "
                 f"leave a curve in {CURVES}"
             )
-        checked = {stage: _group(stage, measure, candidates, nodes, varied) for stage, candidates in groups.items()}
+        checked = {
+            stage: _build_group_or_error(stage, measure, candidates, nodes, varied)
+            for stage, candidates in groups.items()
+        }
         faults = [group for group in checked.values() if isinstance(group, PlanError)]
         if len(faults) == len(checked):  # whatever numbers the curves have, which takes seconds to ask
             raise faults[0]
-        curves = columns(
-            tree, {stage: nodes[_first(by_settings)].draft.cmd for stage, by_settings in groups.items()}, measure.name
+        curves = query_curve_columns(
+            tree,
+            {stage: nodes[_get_first_node(by_settings)].draft.cmd for stage, by_settings in groups.items()},
+            measure.name,
         )
         without = {stage: curve["names"] for stage, curve in curves.items() if not curve["has"]}
         self.groups: list[Group] = []
@@ -234,18 +239,18 @@ class Halving:
         return lines
 
 
-def file(checkpoints: Path, stage: str, rung: Rung, metric: str) -> Path:
+def get_rung_file(checkpoints: Path, stage: str, rung: Rung, metric: str) -> Path:
     """Where a training leaves what it had reached at a rung, beside its checkpoint."""
     name = "".join(letter if letter.isalnum() else "_" for letter in metric)
     return checkpoints / f"{stage}-{rung.share.numerator}-{rung.share.denominator}-{name}.json"
 
 
-def variable(rung: Rung, metric: str, file: Path) -> dict[str, str]:
+def build_pause_variable(rung: Rung, metric: str, file: Path) -> dict[str, str]:
     """What has a training pause at a rung."""
     return {VARIABLE: json.dumps({"share": str(rung.share), "metric": metric, "file": str(file)})}
 
 
-def read(path: Path, metric: str) -> RungMetric | None:
+def read_rung_metric(path: Path, metric: str) -> RungMetric | None:
     """What a training left at a rung; None if it did not get there."""
     try:
         record = json.loads(path.read_text())
@@ -254,7 +259,7 @@ def read(path: Path, metric: str) -> RungMetric | None:
         return None
 
 
-def from_curve(content: str, rung: Rung, metric: str) -> RungMetric | None:
+def parse_rung_metric_from_curve(content: str, rung: Rung, metric: str) -> RungMetric | None:
     """What a training that has ended had reached at a rung, by its curve; None of a training of no steps.
 
     ValueError where the curve has no such number.
@@ -264,31 +269,35 @@ def from_curve(content: str, rung: Rung, metric: str) -> RungMetric | None:
     return RungMetric(step, len(rows), float(rows[step - 1][head.index(metric)])) if rows else None
 
 
-def _varied(nodes: Iterable[Node]) -> list[str]:
+def _list_varied_params(nodes: Iterable[Node]) -> list[str]:
     """The parameters that have several values, without the seed."""
     values: dict[str, dict[str, None]] = {}
     for node in nodes:
         for point in node.points:
             for key, value in point.without_seed:
-                values.setdefault(key, {})[told(value)] = None
+                values.setdefault(key, {})[format_param_value(value)] = None
     return [key for key, each in values.items() if len(each) > 1]
 
 
-def _groups(nodes: Mapping[str, Node], varied: Collection[str]) -> Iterator[tuple[str, dict[str, list[str]]]]:
+def _group_trainings_by_stage(
+    nodes: Mapping[str, Node], varied: Collection[str]
+) -> Iterator[tuple[str, dict[str, list[str]]]]:
     """The trainings that read what varies: stage -> settings as text -> nodes."""
     by_stage: dict[str, dict[str, list[str]]] = {}
     for name, node in nodes.items():
-        if any(out.startswith(CURVES) for out in node.draft.outs) and any(_reads(node, key) for key in varied):
-            settings = ",".join(f"{key}={value}" for key, value in _common(node).items())
+        if any(out.startswith(CURVES) for out in node.draft.outs) and any(
+            _depends_on_param(node, key) for key in varied
+        ):
+            settings = ",".join(f"{key}={value}" for key, value in _get_common_settings(node).items())
             by_stage.setdefault(node.draft.stage, {}).setdefault(settings, []).append(name)
     return ((stage, candidates) for stage, candidates in by_stage.items() if len(candidates) > 1)
 
 
-def _first(candidates: Mapping[str, Sequence[str]]) -> str:
+def _get_first_node(candidates: Mapping[str, Sequence[str]]) -> str:
     return next(iter(candidates.values()))[0]
 
 
-def _group(
+def _build_group_or_error(
     stage: str,
     measure: Measure,
     candidates: Mapping[str, Sequence[str]],
@@ -301,23 +310,23 @@ def _group(
         if resources.pool or resources.launcher or resources.gpu > 1:
             where = "in several processes" if resources.gpu > 1 else "on workers"
             return PlanError(f"--early: {stage} runs {where}, where a training does not pause")
-    node = nodes[_first(candidates)]
+    node = nodes[_get_first_node(candidates)]
     params = node.draft.params.get(PARAMS, {})
     count = min(MOST, int(math.log2(len(candidates))))
     try:
-        measure.check(params, [key for key in varied if _reads(node, key)], varied)
+        measure.check(params, [key for key in varied if _depends_on_param(node, key)], varied)
         return Group(stage, measure, candidates, measure.shares(stage, params, count))
     except PlanError as error:
         return error
 
 
-def _common(node: Node) -> dict[str, str]:
+def _get_common_settings(node: Node) -> dict[str, str]:
     """The settings that all points of a node have, without the seed."""
-    each = [{key: told(value) for key, value in point.without_seed} for point in node.points]
+    each = [{key: format_param_value(value) for key, value in point.without_seed} for point in node.points]
     return {key: value for key, value in each[0].items() if all(other.get(key) == value for other in each)}
 
 
-def _reads(node: Node, key: str) -> bool:
+def _depends_on_param(node: Node, key: str) -> bool:
     """Whether the stage itself depends on this parameter."""
     return any(
         key == stage_key or key.startswith(f"{stage_key}.") or stage_key.startswith(f"{key}.")

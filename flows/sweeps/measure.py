@@ -69,7 +69,7 @@ class Measure:
         `params` are those of the stage by section, `varied_of_stage` those of them that vary, `varied` all that do.
         """
         last = {key.rpartition(".")[2]: key for key in varied_of_stage}
-        length = "steps" if any("steps" in values for values in _sections(params)) else "epochs"
+        length = "steps" if any("steps" in values for values in _iterate_section_params(params)) else "epochs"
         if length in last:
             raise PlanError(f"--early: compares points at the same step, but {last[length]} varies")
         if sampled := next((last[name] for name in SAMPLING if name in last), None):
@@ -92,13 +92,13 @@ class Measure:
             return shares
         for section, values in params.items():
             if isinstance(values, Mapping) and EVERY in values and "steps" in values:
-                return _measured(
+                return _round_shares_to_evaluations(
                     shares, int(values[EVERY]), int(values["steps"]), f"--early {self.name}: {stage}", section
                 )
         return shares
 
 
-def columns(tree: Path, commands: Mapping[str, object], name: str) -> dict[str, CurveColumns]:
+def query_curve_columns(tree: Path, commands: Mapping[str, object], name: str) -> dict[str, CurveColumns]:
     """Whether the curves of stages have a number of this name, and the names that they have; of those that the project
     can tell this of.
 
@@ -116,7 +116,9 @@ def columns(tree: Path, commands: Mapping[str, object], name: str) -> dict[str, 
     return {stage: curves[module] for stage, module in modules.items()}
 
 
-def _measured(shares: Sequence[Fraction], every: int, total: int, what: str, section: str) -> list[Fraction]:
+def _round_shares_to_evaluations(
+    shares: Sequence[Fraction], every: int, total: int, what: str, section: str
+) -> list[Fraction]:
     if not every:
         raise PlanError(f"{what} does not measure it on its way, since {section}.{EVERY} is 0")
     steps = dict.fromkeys(every * math.ceil(share * total / every) for share in shares)
@@ -125,5 +127,5 @@ def _measured(shares: Sequence[Fraction], every: int, total: int, what: str, sec
     return [Fraction(step, total) for step in steps if step < total]
 
 
-def _sections(params: Params) -> Iterator[Mapping[str, Any]]:
+def _iterate_section_params(params: Params) -> Iterator[Mapping[str, Any]]:
     return (values for values in params.values() if isinstance(values, Mapping))

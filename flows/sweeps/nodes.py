@@ -17,13 +17,13 @@ from pathlib import Path, PurePosixPath
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from flows.engine.checker import Checker, declared
-from flows.engine.coordinator import ATTEMPTS, StageTurn, only_run, unrecorded
+from flows.engine.checker import Checker, find_declared_out_faults
+from flows.engine.coordinator import ATTEMPTS, StageTurn, capture_recording_failure, hold_run_lock
 from flows.engine.dvc_command import CommandRunner, StageFailed, StageWaiting, WorkerLost
-from flows.engine.dvc_lock import Entry, hashes
-from flows.engine.dvc_repository import PlanError, plain_errors
-from flows.engine.dvc_stage import cached_entries, run_cache_key
-from flows.engine.previous_outputs import remove
+from flows.engine.dvc_lock import Entry, get_entry_hashes
+from flows.engine.dvc_repository import PlanError, convert_dvc_errors_to_plan_error
+from flows.engine.dvc_stage import compute_run_cache_key, iterate_run_cache_entries
+from flows.engine.previous_outputs import delete_path
 from flows.engine.stage_types import Grant, PlannedStage, StageResult, Watcher
 from flows.lineage import cache_objects
 from flows.machine.warm_start import WarmStarts
@@ -31,7 +31,7 @@ from flows.params.files import PARAMS
 from flows.sweeps import dvc_objects, snapshot
 from flows.sweeps.dvc_graph import Item, Node
 from flows.workers import dvc_transfer
-from flows.workers.in_copy import scratch_folder
+from flows.workers.in_copy import open_scratch_folder
 
 if TYPE_CHECKING:
     from flows.engine.journals.recorder_protocol import Recorder
@@ -63,7 +63,7 @@ class Nodes:
         return self
 
     def __enter__(self) -> Self:
-        self._held.enter_context(only_run(self.root / ".dvc/tmp/posttrain"))
+        self._held.enter_context(hold_run_lock(self.root / ".dvc/tmp/posttrain"))
         return self
 
     def __exit__(
@@ -100,7 +100,7 @@ class Nodes:
 
     def log_of(self, name: str) -> Path:
         """The file that a node's command writes its output to."""
-        return self.root / "mlruns/logs" / f"{file_name(name)}.log"
+        return self.root / "mlruns/logs" / f"{make_node_file_name(name)}.log"
 
     def plan(self) -> list[PlannedStage]:
         """The nodes as a run plans stages: those whose outs are in the cache have no reason to run."""
@@ -131,14 +131,14 @@ class Nodes:
         node, started = self.nodes[name], time.monotonic()
         result = StageResult(name, "failed", node.reason or "")
         try:
-            with plain_errors():
+            with convert_dvc_errors_to_plan_error():
                 if self._found(node):  # made since the plan, by another node
                     result.state = "restored"
                     self._find(result)
                 else:
                     self._run(node, StageTurn(result, watch, grant or Grant(), on_worker, self.log_of(name)))
                     result.state = "ran"
-                result.outs = hashes(self.entries[name], "outs")
+                result.outs = get_entry_hashes(self.entries[name], "outs")
         except StageWaiting as waiting:
             result.state, result.reason = "paused", str(waiting)
         except Exception as error:
@@ -150,7 +150,7 @@ class Nodes:
 
     def describe(self, name: str) -> StageResult:
         """The result of a node that needs not run, from the records alone."""
-        result = StageResult(name, "up-to-date", outs=hashes(self.entries[name], "outs"))
+        result = StageResult(name, "up-to-date", outs=get_entry_hashes(self.entries[name], "outs"))
         self._find(result)
         return result
 
@@ -161,7 +161,7 @@ class Nodes:
 
     def _find(self, result: StageResult) -> None:
         if self.recorder is not None:
-            with unrecorded(result):
+            with capture_recording_failure(result):
                 result.mlflow_run_id = self.recorder.find(
                     self.nodes[result.stage].draft.stage, self.entries[result.stage]
                 )
@@ -169,8 +169,11 @@ class Nodes:
     def _found(self, node: Node) -> bool:
         """Whether the run cache has the node's outs, and the cache all their files; notes the entry."""
         entry = self._entry(node)
-        for cached_entry in cached_entries(self.root, run_cache_key(entry)):
-            if all(cache_objects.whole(self.root, md5) for md5 in hashes(cached_entry, "outs").values()):
+        for cached_entry in iterate_run_cache_entries(self.root, compute_run_cache_key(entry)):
+            if all(
+                cache_objects.is_cache_object_complete(self.root, md5)
+                for md5 in get_entry_hashes(cached_entry, "outs").values()
+            ):
                 self.entries[node.id] = cached_entry
                 return True
         return False
@@ -186,7 +189,7 @@ class Nodes:
     def _dep(self, node: Node, path: str) -> Item:
         if path in node.draft.outside:
             return node.draft.outside[path]
-        return dvc_objects.described(self.root, path, self._read(node, path))
+        return dvc_objects.build_dep_item(self.root, path, self._read(node, path))
 
     def _read(self, node: Node, path: str) -> dict[str, Item]:
         """The outs of upstream that lie at this path, above it or below it."""
@@ -211,29 +214,30 @@ class Nodes:
         """Write the entry of what a node has made, with which it is in the run cache; its checkpoints are of no more
         use.
         """
-        checkpoints = self.root / CHECKPOINTS / run_cache_key(entry)
+        checkpoints = self.root / CHECKPOINTS / compute_run_cache_key(entry)
         entry = {**entry, "outs": outs}
         if self.recorder is not None and result.mlflow_run_id is not None:
-            with unrecorded(result):
+            with capture_recording_failure(result):
                 self.recorder.made(result.mlflow_run_id, node.draft.stage, entry)
         with self._writing:
-            dvc_objects.keep_entry(self.root, entry)
-        _forget(checkpoints)
+            dvc_objects.write_run_cache_entry(self.root, entry)
+        _delete_checkpoints(checkpoints)
         self.entries[node.id] = entry
 
     def _make_here(
         self, node: Node, entry: Entry, turn: StageTurn, variables: Mapping[str, str]
     ) -> Sequence[Mapping[str, Any]]:
         """Run the command in a copy, check what it made and move that into the cache; the outs with their hashes."""
-        with scratch_folder(self.root / HOME, "sweep-") as (folder, lock):
+        with open_scratch_folder(self.root / HOME, "sweep-") as (folder, lock):
             copy = folder / "copy"
-            self._lay_out(node, copy, self.root / CHECKPOINTS / run_cache_key(entry))
+            self._lay_out(node, copy, self.root / CHECKPOINTS / compute_run_cache_key(entry))
             environ = {**os.environ, **turn.grant.environ, **variables, "DVC_ROOT": str(copy)}
             grant = replace(turn.grant, environ=environ, keep=(*turn.grant.keep, lock))
             self._runner.call(node.draft.stage, node.draft.cmd, copy, turn.log, grant, turn.tell)
             self._check(node, copy, turn.log)
             return [
-                {"path": path, **dvc_transfer.keep(self.root, copy / path, copy, move=True)} for path in node.draft.outs
+                {"path": path, **dvc_transfer.store_in_cache(self.root, copy / path, copy, move=True)}
+                for path in node.draft.outs
             ]
 
     def _make_elsewhere(
@@ -246,7 +250,7 @@ class Nodes:
         for left in reversed(range(ATTEMPTS)):
             try:
                 outs, facts = self.workers.make(
-                    named, file_name(node.id), entry, turn.log, turn.tell, turn.say, lambda: self.stopped
+                    named, make_node_file_name(node.id), entry, turn.log, turn.tell, turn.say, lambda: self.stopped
                 )
             except WorkerLost as lost:
                 if not left:
@@ -255,22 +259,22 @@ class Nodes:
             else:
                 break
         if self.recorder is not None and turn.result.mlflow_run_id is not None:
-            with unrecorded(turn.result):
+            with capture_recording_failure(turn.result):
                 self.recorder.made_by(turn.result.mlflow_run_id, facts)
         by_path = {str(out["path"]): out for out in outs}
         return [by_path[path] for path in node.draft.outs]
 
     def _lay_out(self, node: Node, copy: Path, checkpoints: Path) -> None:
         """The snapshot with the point's params.yaml and what the stage reads; its checkpoints outlive the copy."""
-        snapshot.copy(self._tree, copy)
+        snapshot.copy_snapshot(self._tree, copy)
         (copy / PARAMS).unlink()
         (copy / PARAMS).write_text(self._texts[node.points[0].number])
         wanted = {name: str(out["md5"]) for path in node.draft.makers for name, out in self._read(node, path).items()}
         for name, md5 in wanted.items():
-            remove(copy / name)
-            dvc_objects.lay_out(self.root, md5, copy / name)
+            delete_path(copy / name)
+            dvc_objects.check_out_cached_object(self.root, md5, copy / name)
         for name in node.draft.outs:
-            remove(copy / name)
+            delete_path(copy / name)
             (copy / name).parent.mkdir(parents=True, exist_ok=True)
         checkpoints.mkdir(parents=True, exist_ok=True)
         (copy / CHECKPOINTS).parent.mkdir(parents=True, exist_ok=True)
@@ -279,11 +283,11 @@ class Nodes:
     def _check(self, node: Node, copy: Path, log: Path) -> None:
         """StageFailed unless the outs are valid, and the raw data that is linked to is what it was."""
         made = [copy / path for path in node.draft.outs]
-        problems = [*declared(copy, made)] or self._checker.problems(made)
+        problems = [*find_declared_out_faults(copy, made)] or self._checker.problems(made)
         if self.stopped:
             raise StageFailed("stopped")
         for path, item in node.draft.outside.items():
-            if (self._tree / path).is_symlink() and not dvc_objects.has(
+            if (self._tree / path).is_symlink() and not dvc_objects.has_recorded_hash(
                 self._tree, self._tree / path, str(item["md5"])
             ):
                 problems.append(f"{path} changed while the stage ran; run the sweep again")
@@ -307,16 +311,16 @@ class Nodes:
             status = "FINISHED"
         except StageWaiting as waiting:
             status = "KILLED"
-            with unrecorded(result):
+            with capture_recording_failure(result):
                 self.recorder.waits(run_id, str(waiting))
             raise
         finally:
             killed = status == "FAILED" and self.stopped
-            with unrecorded(result):
+            with capture_recording_failure(result):
                 self.recorder.end(run_id, "KILLED" if killed else status, turn.log)
 
 
-def _forget(checkpoints: Path) -> None:
+def _delete_checkpoints(checkpoints: Path) -> None:
     """Remove the folder of a training that has ended, with what it had reached where it paused."""
     with suppress(OSError):
         for reached in checkpoints.glob("*.json"):
@@ -324,7 +328,7 @@ def _forget(checkpoints: Path) -> None:
         checkpoints.rmdir()
 
 
-def file_name(node: str) -> str:
+def make_node_file_name(node: str) -> str:
     """A node's name as that of a file: values of parameters may be paths, lists and long."""
     safe = re.sub(r"[^A-Za-z0-9@=,._+-]", "_", node)
     if safe == node and len(node) <= LONGEST:

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flows.engine.dvc_lock import hashes
+from flows.engine.dvc_lock import get_entry_hashes
 from flows.lineage import cache_objects
-from flows.lineage.pipeline_summary import headline_of
+from flows.lineage.pipeline_summary import iterate_stage_headline_metrics
 from flows.params.files import SEED
-from flows.sweeps.axes import told
+from flows.sweeps.axes import format_param_value
 from flows.sweeps.sweep import Ended
 
 FIRST = ("strict_greedy", "reference_loss", "score", "return")  # of a policy's headline, the first that it has
@@ -60,14 +60,14 @@ class SettingRow:
         return next((ended.behind for ended in self.points if ended.behind), "")
 
 
-def metrics(root: Path, ended: Ended, requested: str = "") -> dict[str, HeadlineValue]:
+def load_point_metrics(root: Path, ended: Ended, requested: str = "") -> dict[str, HeadlineValue]:
     """`POLICY/METRIC` -> its value at the point: the headline of every evaluation that is in the cache, and the metric
     that is asked for.
     """
     values: dict[str, HeadlineValue] = {}
     for stage, entry in ended.entries.items():
-        measured = _metrics(root, hashes(entry, "outs"))
-        numbers = dict(headline_of(stage, measured))
+        measured = _load_stage_metrics(root, get_entry_hashes(entry, "outs"))
+        numbers = dict(iterate_stage_headline_metrics(stage, measured))
         policy, _, metric = requested.rpartition("/")
         estimate = measured.get(metric)
         if stage.partition("@")[2] == policy and isinstance(estimate, Mapping) and "mean" in estimate:
@@ -78,7 +78,7 @@ def metrics(root: Path, ended: Ended, requested: str = "") -> dict[str, Headline
     return values
 
 
-def chosen(by_point: Mapping[int, Mapping[str, HeadlineValue]], metric: str = "") -> list[str]:
+def select_shown_metrics(by_point: Mapping[int, Mapping[str, HeadlineValue]], metric: str = "") -> list[str]:
     """The metrics to show: the one asked for, or of each policy that differs between points the first of its
     headline.
     """
@@ -98,7 +98,7 @@ def chosen(by_point: Mapping[int, Mapping[str, HeadlineValue]], metric: str = ""
     return differing or headline
 
 
-def rows(
+def build_setting_rows(
     points: Sequence[Ended], by_point: Mapping[int, Mapping[str, HeadlineValue]], names: Sequence[str]
 ) -> list[SettingRow]:
     """A row for each setting, the best by the first metric first."""
@@ -109,15 +109,17 @@ def rows(
     for group in groups.values():
         single = {
             name: [
-                (_seed(ended), by_point[ended.point.number][name])
+                (_get_seed(ended), by_point[ended.point.number][name])
                 for ended in group
                 if name in by_point[ended.point.number]
             ]
             for name in names
         }
         whole = not any(ended.behind for ended in group)  # seeds that were in the cache already do not stand for all
-        values = {name: over_seeds([value for _, value in each]) for name, each in single.items() if each and whole}
-        settings = {key: told(value) for key, value in group[0].point.without_seed}
+        values = {
+            name: average_over_seeds([value for _, value in each]) for name, each in single.items() if each and whole
+        }
+        settings = {key: format_param_value(value) for key, value in group[0].point.without_seed}
         table.append(SettingRow(settings, group, values, single))
 
     def rank(row: SettingRow) -> tuple[bool, float]:
@@ -127,7 +129,7 @@ def rows(
     return sorted(table, key=rank)
 
 
-def over_seeds(values: Sequence[HeadlineValue]) -> HeadlineValue:
+def average_over_seeds(values: Sequence[HeadlineValue]) -> HeadlineValue:
     """The mean, with Student's interval over seeds where there are several; a single value as it is."""
     if len(values) == 1:
         return values[0]
@@ -139,15 +141,15 @@ def over_seeds(values: Sequence[HeadlineValue]) -> HeadlineValue:
     return HeadlineValue(mean, mean - half, mean + half, count)
 
 
-def _seed(ended: Ended) -> int | None:
+def _get_seed(ended: Ended) -> int | None:
     seed = dict(ended.point.settings).get(SEED)
     return seed if isinstance(seed, int) else None
 
 
-def _metrics(root: Path, outs: Mapping[str, str]) -> Mapping[str, Any]:
+def _load_stage_metrics(root: Path, outs: Mapping[str, str]) -> Mapping[str, Any]:
     """The content of a stage's file of metrics."""
     for path, md5 in outs.items():
-        if path.startswith("data/metrics/") and (file := cache_objects.path(root, md5)) is not None:
+        if path.startswith("data/metrics/") and (file := cache_objects.find_cache_object(root, md5)) is not None:
             content = json.loads(file.read_text())
             return content if isinstance(content, dict) else {}
     return {}

@@ -14,12 +14,12 @@ from flows.engine.stage_types import PlannedStage, StageResult, Watcher
 from flows.params import checking, data_files, editing
 from flows.params.files import PARAMS, ParameterError, read_text
 from flows.sweeps import dvc_graph, snapshot
-from flows.sweeps.axes import Point, told
+from flows.sweeps.axes import Point, format_param_value
 from flows.sweeps.dvc_graph import Item, Node
 from flows.sweeps.halved_nodes import HalvedNodes
 from flows.sweeps.halving import Halving
 from flows.sweeps.nodes import Nodes
-from flows.workers.in_copy import scratch_folder
+from flows.workers.in_copy import open_scratch_folder
 from tasks.common.source_code import CodeState
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class Sweep:
         values: dict[str, dict[str, None]] = {}
         for point in self.points:
             for key, value in point.settings:
-                values.setdefault(key, {})[told(value)] = None
+                values.setdefault(key, {})[format_param_value(value)] = None
         axes = " ".join(f"{key}={','.join(each)}" for key, each in values.items())
         return f"sweep {axes}: {len(self.points)} points"
 
@@ -110,7 +110,7 @@ class Sweep:
 
 
 @contextmanager
-def prepared(
+def prepare_sweep(
     root: Path,
     points: Sequence[Point],
     targets: Sequence[str],
@@ -127,22 +127,22 @@ def prepared(
     be shared.
     """
     root = root.absolute()
-    types = checking.sections(root)
-    with scratch_folder(root / HOME, "") as (folder, _):
+    types = checking.load_config_classes(root)
+    with open_scratch_folder(root / HOME, "") as (folder, _):
         tree = folder / "tree"
-        source = snapshot.take(root, tree)
+        source = snapshot.take_snapshot(root, tree)
         base, outside_items, remarks = read_text(tree / PARAMS), dict[str, Item](), list[str]()
         texts: dict[int, str] = {}
         drafted = []
         for point in points:
-            texts[point.number], notes = _text(tree, types, point)
+            texts[point.number], notes = _build_point_params(tree, types, point)
             remarks += [note for note in notes if note not in remarks]
-            with snapshot.parameters(tree, texts[point.number]):
-                drafted.append((point, dvc_graph.drafts(root, tree, targets, outside_items, pools, pool)))
+            with snapshot.swap_snapshot_params(tree, texts[point.number]):
+                drafted.append((point, dvc_graph.draft_stages(root, tree, targets, outside_items, pools, pool)))
         assert read_text(tree / PARAMS) == base
-        nodes = dvc_graph.merged(drafted)
+        nodes = dvc_graph.merge_drafts_into_nodes(drafted)
         if evaluations:
-            nodes = dvc_graph.evaluated(nodes)
+            nodes = dvc_graph.select_differing_evaluations(nodes)
         of_points = {
             point.number: {node.draft.stage: name for name, node in nodes.items() if point in node.points}
             for point in points
@@ -155,22 +155,24 @@ def prepared(
         planned = owner.plan()
         late = {stage.name for stage in planned if stage.reason}
         for point in points:
-            with snapshot.parameters(tree, texts[point.number]), _about(point):
+            with snapshot.swap_snapshot_params(tree, texts[point.number]), _prefix_errors_with_point(point):
                 names = {stage for stage, node in of_points[point.number].items() if node in late}
-                editing.check_together(tree, types, {*of_points[point.number]}, names)
-                remarks += [line for line in data_files.check(tree, names, later=False) if line not in remarks]
+                editing.check_params_consistency(tree, types, {*of_points[point.number]}, names)
+                remarks += [
+                    line for line in data_files.check_data_files(tree, names, later=False) if line not in remarks
+                ]
         yield Sweep(root, tree, source, points, texts, nodes, of_points, owner, planned, remarks)
 
 
-def run(
+def run_sweep(
     sweep: Sweep, flow: str, jobs: int | None, watching: Watching, cold: bool, call: "Callable[[Execution], None]"
 ) -> list[StageResult]:
     """Run what is not in the cache yet, by `call`, which has Prefect start the stages; the result of each node."""
-    from flows.engine.run_session import started
+    from flows.engine.run_session import open_recorded_execution
 
     with (
         watching(sweep.planned) as watch,
-        started(
+        open_recorded_execution(
             sweep.root,
             sweep.planned,
             flow=flow,
@@ -185,18 +187,18 @@ def run(
     return execution.ended
 
 
-def _text(tree: Path, types: checking.Sections, point: Point) -> tuple[str, list[str]]:
+def _build_point_params(tree: Path, types: checking.Sections, point: Point) -> tuple[str, list[str]]:
     """The point's params.yaml, and lines on parameters that do nothing there."""
-    before = editing.read(tree)
+    before = editing.read_params_bytes(tree)
     try:
-        changes = editing.edit(tree, types, point.edits("sweep")) if point.settings else []
+        changes = editing.edit_params(tree, types, point.edits("sweep")) if point.settings else []
         return read_text(tree / PARAMS), [line for line in changes if " -> " not in line]
     finally:
         (tree / PARAMS).write_bytes(before)
 
 
 @contextmanager
-def _about(point: Point) -> Iterator[None]:
+def _prefix_errors_with_point(point: Point) -> Iterator[None]:
     """Name the point in what is wrong with it."""
     try:
         yield

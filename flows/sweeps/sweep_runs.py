@@ -16,7 +16,7 @@ from flows.engine.mlflow_run_lookup import PREFIX
 from flows.engine.records import mlflow_artifacts
 from flows.lineage import history
 from flows.lineage.history import PAGE, PipelineRun
-from flows.lineage.pipeline_summary import NAME, VALUE, used
+from flows.lineage.pipeline_summary import NAME, VALUE, collect_stage_params
 from flows.lineage.registered_models import NOT_IN_NAMES
 from flows.params.files import PARAMS
 from flows.sweeps.outcome import HeadlineValue
@@ -37,7 +37,7 @@ class SweepSummary:
     pages: Sequence[Path] = ()
 
 
-def record(
+def record_point_runs(
     root: Path,
     flow: str,
     parent: str,
@@ -52,10 +52,10 @@ def record(
     PlanError if MLflow cannot be written.
     """
     made: dict[int, str] = {}
-    with mlflow_run_lookup.one_line():
-        client = mlflow_client.open_store(root)
-        experiment = mlflow_client.experiment(client, root, flow)
-        with mlflow_run_lookup.reading(root) as records:
+    with mlflow_run_lookup.convert_mlflow_errors_to_plan_error():
+        client = mlflow_client.open_mlflow_store(root)
+        experiment = mlflow_client.get_or_create_experiment_id(client, root, flow)
+        with mlflow_run_lookup.open_records_reader(root) as records:
             assert records is not None, "the parent is there"
             seals = {
                 run: records.tags(run).get(mlflow_seal.TAG, "none")
@@ -65,8 +65,8 @@ def record(
             }
         for ended in points:
             tags = {
-                **mlflow_database.own_tags(root),
-                **mlflow_client.source_tags(source),
+                **mlflow_database.make_clone_tags(root),
+                **mlflow_client.build_source_tags(source),
                 PREFIX + "engine": "true",
                 PREFIX + "flow": flow,
                 SWEEP: parent,
@@ -87,44 +87,54 @@ def record(
                 for end, number in (("", value.mean), ("/low", value.low), ("/high", value.high))
                 if number is not None
             } | {NOT_IN_NAMES.sub("_", key): number for key, number in ended.reached.items()}
-            mlflow_client.log(client, run_id, used(ended.params, ended.states), numbers)
+            mlflow_client.log_params_and_metrics(
+                client, run_id, collect_stage_params(ended.params, ended.states), numbers
+            )
             content = ended.params.encode()
-            mlflow_artifacts.write(root, run_id, PARAMS, content)
-            states = {PREFIX + mlflow_client.tag_name("state", stage): state for stage, state in ended.states.items()}
-            runs = {PREFIX + mlflow_client.tag_name("run", stage): run for stage, run in ended.runs.items() if run}
+            mlflow_artifacts.save_artifact(root, run_id, PARAMS, content)
+            states = {
+                PREFIX + mlflow_client.format_tag_name("state", stage): state for stage, state in ended.states.items()
+            }
+            runs = {
+                PREFIX + mlflow_client.format_tag_name("run", stage): run for stage, run in ended.runs.items() if run
+            }
             chain = {
-                PREFIX + mlflow_client.tag_name("seal", stage): seals[run] for stage, run in ended.runs.items() if run
+                PREFIX + mlflow_client.format_tag_name("seal", stage): seals[run]
+                for stage, run in ended.runs.items()
+                if run
             }
             kept = {PAGE + PARAMS: hashlib.sha256(content).hexdigest()}
-            mlflow_client.set_tags(client, run_id, {**states, **runs, **chain, **kept})
+            mlflow_client.set_run_tags(client, run_id, {**states, **runs, **chain, **kept})
             if ended.over:
-                mlflow_client.seal(client, root, run_id)
+                mlflow_client.seal_run(client, root, run_id)
             client.set_terminated(run_id, "FINISHED" if ended.over else "FAILED")
     return made
 
 
-def describe(root: Path, parent: str, summary: SweepSummary) -> None:
+def record_sweep_summary(root: Path, parent: str, summary: SweepSummary) -> None:
     """Name the sweep's own run, say what came out, keep its pages with it, and seal it."""
-    with mlflow_run_lookup.one_line():
-        client = mlflow_client.open_store(root)
+    with mlflow_run_lookup.convert_mlflow_errors_to_plan_error():
+        client = mlflow_client.open_mlflow_store(root)
         pages = {page.name: page.read_bytes() for page in summary.pages}
         for name, content in pages.items():
-            mlflow_artifacts.write(root, parent, name, content)
+            mlflow_artifacts.save_artifact(root, parent, name, content)
         kept = {PAGE + name: hashlib.sha256(content).hexdigest() for name, content in pages.items()}
         tags = {"mlflow.runName": summary.name[:NAME], "mlflow.note.content": summary.note, SWEEP: parent}
-        mlflow_client.set_tags(client, parent, {**tags, PREFIX + "changes": summary.name[:VALUE], **kept})
-        mlflow_client.seal(client, root, parent)
+        mlflow_client.set_run_tags(client, parent, {**tags, PREFIX + "changes": summary.name[:VALUE], **kept})
+        mlflow_client.seal_run(client, root, parent)
 
 
-def same(root: Path, names: Sequence[str], texts: Sequence[str], early: str = "") -> dict[int, str] | None:
+def find_same_sweep_runs(
+    root: Path, names: Sequence[str], texts: Sequence[str], early: str = ""
+) -> dict[int, str] | None:
     """The runs of the newest sweep's points by their numbers, if it has these points with these texts of params.yaml,
     all done, stopped alike.
     """
-    newest = history.newest(root, lambda run: bool(run.point))
+    newest = history.find_newest_pipeline_run(root, lambda run: bool(run.point))
     if newest is None:
         return None
-    of_sweep = partial(_is_point, newest.sweep)
-    runs = history.newest_where(root, of_sweep, len(names) + 1)
+    of_sweep = partial(_is_point_of_sweep, newest.sweep)
+    runs = history.find_newest_pipeline_runs(root, of_sweep, len(names) + 1)
     wanted = {
         str(number): (name, hashlib.sha256(text.encode()).hexdigest(), early)
         for number, (name, text) in enumerate(zip(names, texts, strict=True), 1)
@@ -133,16 +143,16 @@ def same(root: Path, names: Sequence[str], texts: Sequence[str], early: str = ""
     return {int(run.number): run.id for run in runs} if finished == wanted else None
 
 
-def _is_point(sweep: str, run: PipelineRun) -> bool:
+def _is_point_of_sweep(sweep: str, run: PipelineRun) -> bool:
     return bool(run.point) and run.sweep == sweep
 
 
-def find(root: Path, text: str) -> tuple[PipelineRun, str]:
+def get_run_and_params(root: Path, text: str) -> tuple[PipelineRun, str]:
     """The run that `text` names, and its params.yaml: the id of a pipeline run, or a point of the newest sweep by
     number or name.
     """
-    run = _point(root, text) or history.pipeline(root, text)
-    file = mlflow_artifacts.read(root, run.id, PARAMS)
+    run = _find_newest_sweep_point(root, text) or history.get_pipeline_run(root, text)
+    file = mlflow_artifacts.fetch_artifact(root, run.id, PARAMS)
     recorded = run.pages.get(PARAMS)
     if not file.is_file() or recorded is None:
         raise PlanError(f"{text}: run {run.id[:8]} has not kept its params.yaml")
@@ -152,9 +162,11 @@ def find(root: Path, text: str) -> tuple[PipelineRun, str]:
     return run, content.decode()
 
 
-def _point(root: Path, text: str) -> PipelineRun | None:
+def _find_newest_sweep_point(root: Path, text: str) -> PipelineRun | None:
     """The point of the newest sweep that has points."""
-    newest = history.newest(root, lambda run: bool(run.point))
+    newest = history.find_newest_pipeline_run(root, lambda run: bool(run.point))
     if newest is None:
         return None
-    return history.newest(root, lambda run: run.sweep == newest.sweep and text in (run.point, run.number))
+    return history.find_newest_pipeline_run(
+        root, lambda run: run.sweep == newest.sweep and text in (run.point, run.number)
+    )

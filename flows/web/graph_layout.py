@@ -23,7 +23,7 @@ class NodePosition:
     x: float = 0.0  # of its middle, along the layer
 
 
-def reduced(graph: Graph) -> dict[str, list[str]]:
+def reduce_transitively(graph: Graph) -> dict[str, list[str]]:
     """The graph without the edges that a longer path implies."""
     above: dict[str, set[str]] = {}
     for name, needs in graph.items():
@@ -34,7 +34,7 @@ def reduced(graph: Graph) -> dict[str, list[str]]:
     }
 
 
-def layout(
+def compute_layered_layout(
     graph: Graph, widths: Mapping[str, float], gap: float, passing: float, *, bundled: bool = False
 ) -> tuple[list[list[NodePosition]], list[list[NodePosition]]]:
     """The places of each layer in order, and the chain of places that each edge runs through.
@@ -61,11 +61,11 @@ def layout(
                     layers[layer].append(passed[*line, layer])
             between = [passed[*line, layer] for layer in range(nodes[need].layer + 1, nodes[name].layer)]
             chains.append([nodes[need], *between, nodes[name]])
-    _arrange(layers, chains, gap)
+    _order_and_place_layers(layers, chains, gap)
     return layers, chains
 
 
-def _arrange(layers: list[list[NodePosition]], chains: list[list[NodePosition]], gap: float) -> None:
+def _order_and_place_layers(layers: list[list[NodePosition]], chains: list[list[NodePosition]], gap: float) -> None:
     """Order and place each layer by the one above it, then by the one below it, in turns; the last turn goes
     upwards.
     """
@@ -80,15 +80,15 @@ def _arrange(layers: list[list[NodePosition]], chains: list[list[NodePosition]],
         return sum(around) / len(around) if around else position.x
 
     for layer in layers:
-        _spread(layer, [0.0] * len(layer), gap)
+        _space_nodes_apart(layer, [0.0] * len(layer), gap)
     for sweep in range(8):
         step = -1 if sweep % 2 == 0 else 1
         for layer in layers if step < 0 else reversed(layers):
             layer.sort(key=lambda position: wish(position, position.layer + step))
-            _spread(layer, [wish(position, position.layer + step) for position in layer], gap)
+            _space_nodes_apart(layer, [wish(position, position.layer + step) for position in layer], gap)
 
 
-def _spread(layer: list[NodePosition], wishes: list[float], gap: float) -> None:
+def _space_nodes_apart(layer: list[NodePosition], wishes: list[float], gap: float) -> None:
     """Give each place an x as near to the wished one as the widths allow: the mean of pushing all to the right and to
     the left.
     """

@@ -36,7 +36,7 @@ class IntervalLine:
     high: float | None
 
 
-def plot(lines: Sequence[IntervalLine]) -> str:
+def render_interval_plot(lines: Sequence[IntervalLine]) -> str:
     """The lines on one scale that holds 0; the colour tells those whose interval does not, whether that is good or
     bad.
     """
@@ -47,7 +47,8 @@ def plot(lines: Sequence[IntervalLine]) -> str:
     room = MARGIN * (high - low) or 1.0
     low, high = low - room, high + room
     rows = "".join(
-        f"<span>{escape(line.label)} <small>{escape(line.values)}</small></span>{_drawn(line, low, high)}"
+        f"<span>{escape(line.label)} "
+        f"<small>{escape(line.values)}</small></span>{_render_interval_line(line, low, high)}"
         f'<span class="told">{escape(line.told)}</span>\n'
         for line in lines
     )
@@ -56,7 +57,7 @@ def plot(lines: Sequence[IntervalLine]) -> str:
     return f'<div class="intervals">\n{rows}{ends}</div>'
 
 
-def _drawn(line: IntervalLine, low: float, high: float) -> str:
+def _render_interval_line(line: IntervalLine, low: float, high: float) -> str:
     def across(number: float) -> float:
         return round(WIDTH * (number - low) / (high - low), 1)
 

@@ -5,46 +5,54 @@ rectangles.
 import re
 from collections.abc import Iterator
 
-from flows.lineage.document import Document, printable
+from flows.lineage.document import Document, replace_control_characters
 
 SHAPES = {"raw": '[("{}")]', "artifact": '["{}"]', "run": '(["{}"])'}
 
 
-def mermaid(document: Document) -> str:
+def render_mermaid_flowchart(document: Document) -> str:
     """The whole lineage as a flowchart.
 
     An edge leads from an artifact to the run that read it, and from a run to what it made.
     """
-    return "\n".join(["flowchart LR", *_raw(document), *_nodes(document), *_edges(document), *_styles(document)])
+    return "\n".join(
+        [
+            "flowchart LR",
+            *_render_raw_data_nodes(document),
+            *_render_nodes(document),
+            *_render_edges(document),
+            *_render_styles(document),
+        ]
+    )
 
 
-def _ids(document: Document) -> dict[str, str]:
+def _assign_node_ids(document: Document) -> dict[str, str]:
     artifacts = {name: f"a{number}" for number, name in enumerate(document.artifacts)}
     return artifacts | {name: f"r{number}" for number, name in enumerate(document.runs)}
 
 
-def _raw(document: Document) -> Iterator[str]:
+def _render_raw_data_nodes(document: Document) -> Iterator[str]:
     """Raw data in a group of its own, which keeps it together at the left."""
-    ids, raw = _ids(document), [artifact for artifact in document.artifacts.values() if artifact.raw]
+    ids, raw = _assign_node_ids(document), [artifact for artifact in document.artifacts.values() if artifact.raw]
     if raw:
         yield '  subgraph raw["raw data"]'
         for artifact in raw:
-            yield f"    {ids[artifact.id]}{_shape('raw', artifact.path, artifact.hash[:8])}"
+            yield f"    {ids[artifact.id]}{_render_node_shape('raw', artifact.path, artifact.hash[:8])}"
         yield "  end"
 
 
-def _nodes(document: Document) -> Iterator[str]:
-    ids = _ids(document)
+def _render_nodes(document: Document) -> Iterator[str]:
+    ids = _assign_node_ids(document)
     for artifact in document.artifacts.values():
         if not artifact.raw:
-            yield f"  {ids[artifact.id]}{_shape('artifact', artifact.path, artifact.hash[:8])}"
+            yield f"  {ids[artifact.id]}{_render_node_shape('artifact', artifact.path, artifact.hash[:8])}"
     for run in document.runs.values():
         label = f"run {run.id[:8]}" if run.recorded else "no run on record"
-        yield f"  {ids[run.id]}{_shape('run', run.stage, label)}"
+        yield f"  {ids[run.id]}{_render_node_shape('run', run.stage, label)}"
 
 
-def _edges(document: Document) -> Iterator[str]:
-    ids = _ids(document)
+def _render_edges(document: Document) -> Iterator[str]:
+    ids = _assign_node_ids(document)
     for run in document.runs.values():
         for need in run.inputs:
             yield f"  {ids[need]} --> {ids[run.id]}"
@@ -55,8 +63,8 @@ def _edges(document: Document) -> Iterator[str]:
             yield f"  {ids[part]} --> {ids[artifact.id]}"
 
 
-def _styles(document: Document) -> Iterator[str]:
-    ids = _ids(document)
+def _render_styles(document: Document) -> Iterator[str]:
+    ids = _assign_node_ids(document)
     yield "  classDef asked stroke-width:3px"
     yield "  classDef broken stroke:#c62f26,stroke-dasharray:5"
     yield f"  class {ids[document.of]} asked"
@@ -64,12 +72,12 @@ def _styles(document: Document) -> Iterator[str]:
         yield f"  class {','.join(broken)} broken"
 
 
-def _shape(kind: str, *lines: str) -> str:
-    return SHAPES[kind].format("<br/>".join(map(_text, lines)))
+def _render_node_shape(kind: str, *lines: str) -> str:
+    return SHAPES[kind].format("<br/>".join(map(_escape_label, lines)))
 
 
-def _text(content: str) -> str:
+def _escape_label(content: str) -> str:
     """A label in which only letters, digits and what cannot mean anything to Mermaid, Markdown or HTML stands as it
     is.
     """
-    return re.sub(r"[^\w ./@=-]", lambda match: f"#{ord(match[0])};", printable(content))
+    return re.sub(r"[^\w ./@=-]", lambda match: f"#{ord(match[0])};", replace_control_characters(content))

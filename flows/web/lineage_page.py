@@ -14,15 +14,15 @@ from pathlib import Path
 
 from flows.engine import mlflow_run_lookup
 from flows.engine.dvc_repository import PlanError
-from flows.lineage.document import CLEAN, Document, StageExecution, anchor
-from flows.params.files import write
-from flows.web.lineage_picture import state, svg
+from flows.lineage.document import CLEAN, Document, StageExecution, format_page_anchor
+from flows.params.files import write_file_atomically
+from flows.web.lineage_picture import get_run_box_class, render_lineage_svg
 
 TEMPLATES = Path(__file__).parent / "templates"
 Metrics = Mapping[str, Mapping[str, float]]  # run -> its metrics
 
 
-def write_page(root: Path, document: Document, file: Path | None = None) -> Path:
+def write_lineage_page(root: Path, document: Document, file: Path | None = None) -> Path:
     """Write the page, with the metrics that MLflow's database has; returns its path, lineage-PATH.html where none is
     given.
     """
@@ -30,11 +30,13 @@ def write_page(root: Path, document: Document, file: Path | None = None) -> Path
     target = file or Path(f"lineage-{named}.html")
     if not target.absolute().parent.is_dir():
         raise PlanError(f"{target}: its folder does not exist")
-    write(target, page(document, mlflow_run_lookup.metrics(root, document.runs)).encode())
+    write_file_atomically(
+        target, render_lineage_page(document, mlflow_run_lookup.load_run_metrics(root, document.runs)).encode()
+    )
     return target
 
 
-def page(document: Document, metrics: Metrics | None = None) -> str:
+def render_lineage_page(document: Document, metrics: Metrics | None = None) -> str:
     """The page as HTML. `metrics` are shown with their runs."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
@@ -47,8 +49,8 @@ def page(document: Document, metrics: Metrics | None = None) -> str:
     artifacts, runs = document.artifacts, document.runs
     return environment.get_template("lineage.html.j2").render(
         asked=artifacts[document.of],
-        summary=_summary(document),
-        legend=_legend(document),
+        summary=_format_summary(document),
+        legend=_build_legend(document),
         artifacts=artifacts.values(),
         runs=runs,
         readers=document.readers(),
@@ -56,32 +58,36 @@ def page(document: Document, metrics: Metrics | None = None) -> str:
             run: {name: f"{value:.6g}" for name, value in run_metrics.items()}
             for run, run_metrics in (metrics or {}).items()
         },
-        anchors={name: anchor("artifact", name) for name in artifacts} | {name: anchor("run", name) for name in runs},
+        anchors={name: format_page_anchor("artifact", name) for name in artifacts}
+        | {name: format_page_anchor("run", name) for name in runs},
         labels={name: f"{artifact.path} {artifact.hash[:8]}" for name, artifact in artifacts.items()}
-        | {name: _label(run) for name, run in runs.items()},
+        | {name: _format_run_label(run) for name, run in runs.items()},
         dirty=lambda run: "" if run.dirty in CLEAN else f", changed: {run.dirty}",
-        picture=svg(document),
+        picture=render_lineage_svg(document),
         style=Markup(style),
         script=Markup(script),
-        style_digest=_digest(style),
-        script_digest=_digest(script),
+        style_digest=_compute_csp_digest(style),
+        script_digest=_compute_csp_digest(script),
     )
 
 
-def _summary(document: Document) -> str:
+def _format_summary(document: Document) -> str:
     """What the page shows, counted; a break of the chain is named."""
     raw = sum(artifact.raw for artifact in document.artifacts.values())
     broken = [run.stage for run in document.runs.values() if not run.recorded]
     made = len(document.artifacts) - raw
-    counts = f"{_number(len(document.runs), 'run')} made {_number(made, 'artifact')} from {_number(raw, 'raw input')}."
+    counts = (
+        f"{_format_count(len(document.runs), 'run')} made {_format_count(made, 'artifact')} from "
+        f"{_format_count(raw, 'raw input')}."
+    )
     return counts + (f" The chain breaks at {', '.join(broken)}: no run is on record." if broken else "")
 
 
-def _number(count: int, word: str) -> str:
+def _format_count(count: int, word: str) -> str:
     return f"{count} {word}{'s' * (count != 1)}"
 
 
-def _legend(document: Document) -> dict[str, str]:
+def _build_legend(document: Document) -> dict[str, str]:
     """What the looks of boxes mean, of those that are in the picture: class -> meaning."""
     meanings = {
         "clean": "a run and what it made",
@@ -90,16 +96,16 @@ def _legend(document: Document) -> dict[str, str]:
         "raw-data": "raw data",
         "folder": "a folder that several runs filled",
     }
-    looks = {state(run) for run in document.runs.values()}
+    looks = {get_run_box_class(run) for run in document.runs.values()}
     looks |= {
         "raw-data" if artifact.raw else "folder" for artifact in document.artifacts.values() if artifact.run is None
     }
     return {look: meaning for look, meaning in meanings.items() if look in looks}
 
 
-def _label(run: StageExecution) -> str:
+def _format_run_label(run: StageExecution) -> str:
     return f"{run.stage}, run {run.id[:8]}" if run.recorded else f"{run.stage}, no run on record"
 
 
-def _digest(content: str) -> str:
+def _compute_csp_digest(content: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()

@@ -11,8 +11,15 @@ from dataclasses import dataclass
 from graphlib import TopologicalSorter
 from html import escape
 
-from flows.lineage.document import CLEAN, Artifact, Document, StageExecution, anchor, printable
-from flows.web.graph_layout import NodePosition, layout, reduced
+from flows.lineage.document import (
+    CLEAN,
+    Artifact,
+    Document,
+    StageExecution,
+    format_page_anchor,
+    replace_control_characters,
+)
+from flows.web.graph_layout import NodePosition, compute_layered_layout, reduce_transitively
 
 WIDTH, HEADER, ROW = 158, 42, 22  # of a box, its run and each of its outputs, in pixels
 ALONG, GAP, PASSING, MARGIN = 40, 14, 9, 14  # between layers, boxes of a layer and edges that pass it, and around all
@@ -36,23 +43,33 @@ class Box:
         return (HEADER if self.run else 0) + ROW * len(self.artifacts) * (1 if self.run else 2)
 
 
-def svg(document: Document) -> str:
+def render_lineage_svg(document: Document) -> str:
     """The picture as one SVG element, without styles: the page has them."""
-    boxes = boxes_of(document)
+    boxes = build_lineage_boxes(document)
     owner = {artifact.id: name for name, box in boxes.items() for artifact in box.artifacts}
     needs = {name: sorted({owner[need] for need in box.needs}) for name, box in boxes.items()}
     graph = {name: needs[name] for name in TopologicalSorter(needs).static_order()}
-    layers, chains = layout(
-        reduced(graph), {name: box.height for name, box in boxes.items()}, GAP, PASSING, bundled=True
+    layers, chains = compute_layered_layout(
+        reduce_transitively(graph), {name: box.height for name, box in boxes.items()}, GAP, PASSING, bundled=True
     )
     positions = {position.name: position for layer in layers for position in layer if position.name}
     every = [position for layer in layers for position in layer]
     top = min(position.x - position.width / 2 for position in every) - MARGIN
     height = max(position.x + position.width / 2 for position in every) + MARGIN - top
-    width = _left(len(layers)) - ALONG + 2 * MARGIN
+    width = _compute_layer_x(len(layers)) - ALONG + 2 * MARGIN
     through = {(chain[0].name, chain[-1].name): chain for chain in chains}
     edges = [  # those that others imply are drawn first, below the others
-        (direct, _edge(need, name, boxes[name], _start(boxes[owner[need]], positions[owner[need]], need), way, direct))
+        (
+            direct,
+            _render_edge(
+                need,
+                name,
+                boxes[name],
+                _compute_edge_start(boxes[owner[need]], positions[owner[need]], need),
+                way,
+                direct,
+            ),
+        )
         for name, box in boxes.items()
         for need in box.needs
         for direct in [(owner[need], name) in through]
@@ -66,7 +83,7 @@ def svg(document: Document) -> str:
             f"<defs>{TIP}</defs>",
             *(edge for _, edge in sorted(edges)),
             *(
-                _box(boxes[position.name], position, document.of)
+                _render_box(boxes[position.name], position, document.of)
                 for layer in layers
                 for position in layer
                 if position.name
@@ -76,7 +93,7 @@ def svg(document: Document) -> str:
     )
 
 
-def boxes_of(document: Document) -> dict[str, Box]:
+def build_lineage_boxes(document: Document) -> dict[str, Box]:
     """The boxes by the id of their run, or of their artifact; together they hold each run and each artifact once."""
     alone = {
         artifact.id: Box(None, [artifact], artifact.parts)
@@ -89,33 +106,35 @@ def boxes_of(document: Document) -> dict[str, Box]:
     return alone | made
 
 
-def label(path: str) -> str:
+def shorten_path_label(path: str) -> str:
     """The end of a path, which says more than its beginning, where it is too long to be drawn."""
-    plain = printable(path)
+    plain = replace_control_characters(path)
     return plain if len(plain) <= LETTERS else "…" + plain[1 - LETTERS :]
 
 
-def state(run: StageExecution) -> str:
+def get_run_box_class(run: StageExecution) -> str:
     """The class of a run's box: whether it is on record, and whether its code was a commit's."""
     return "broken" if not run.recorded else "clean" if run.dirty in CLEAN else "dirty"
 
 
-def _left(layer: int) -> float:
+def _compute_layer_x(layer: int) -> float:
     return layer * (WIDTH + ALONG)
 
 
-def _start(box: Box, position: NodePosition, artifact: str) -> tuple[float, float]:
+def _compute_edge_start(box: Box, position: NodePosition, artifact: str) -> tuple[float, float]:
     """Where an artifact's edges begin: at the right of its row."""
     if box.run is None:
-        return _left(position.layer) + WIDTH, position.x
+        return _compute_layer_x(position.layer) + WIDTH, position.x
     row = [output.id for output in box.artifacts].index(artifact)
-    return _left(position.layer) + WIDTH, position.x - position.width / 2 + HEADER + ROW * (row + 0.5)
+    return _compute_layer_x(position.layer) + WIDTH, position.x - position.width / 2 + HEADER + ROW * (row + 0.5)
 
 
-def _edge(need: str, name: str, box: Box, start: tuple[float, float], way: Sequence[NodePosition], direct: bool) -> str:
+def _render_edge(
+    need: str, name: str, box: Box, start: tuple[float, float], way: Sequence[NodePosition], direct: bool
+) -> str:
     (x, y), path = start, f"M{start[0]:.0f} {start[1]:.0f}"
     for position in way:
-        end = _left(position.layer)
+        end = _compute_layer_x(position.layer)
         height = position.x - position.width / 2 + HEADER / 2 if position.name and box.run else position.x
         middle = end - ALONG / 2 if direct else (x + end) / 2
         path += f"C{max(middle, x):.0f} {y:.0f} {middle:.0f} {height:.0f} {end:.0f} {height:.0f}"
@@ -123,71 +142,73 @@ def _edge(need: str, name: str, box: Box, start: tuple[float, float], way: Seque
             end += WIDTH
             path += f"H{end:.0f}"
         x, y = end, height
-    to = anchor("run" if box.run else "artifact", name)
+    to = format_page_anchor("run" if box.run else "artifact", name)
     kind = "edge" if direct else "edge implied"
     return (
-        f'<path class="{kind}" data-from="{anchor("artifact", need)}" data-to="{to}" d="{path}" '
+        f'<path class="{kind}" data-from="{format_page_anchor("artifact", need)}" data-to="{to}" d="{path}" '
         'marker-end="url(#tip)"/>'
     )
 
 
-def _box(box: Box, position: NodePosition, target: str) -> str:
-    x, y = _left(position.layer), position.x - position.width / 2
-    parts = [] if box.run is None else [_run(box.run, x, y)]
+def _render_box(box: Box, position: NodePosition, target: str) -> str:
+    x, y = _compute_layer_x(position.layer), position.x - position.width / 2
+    parts = [] if box.run is None else [_render_run(box.run, x, y)]
     below = y + (HEADER if box.run else 0)
     for row, artifact in enumerate(box.artifacts):
-        parts.append(_artifact(artifact, x, below + row * ROW, target, alone=box.run is None))
+        parts.append(_render_artifact(artifact, x, below + row * ROW, target, alone=box.run is None))
     frame = f'<rect class="frame" x="{x:.0f}" y="{y:.0f}" width="{WIDTH}" height="{box.height:.0f}" rx="7"/>'
-    kind = state(box.run) if box.run else "raw-data" if box.artifacts[0].raw else "folder"
+    kind = get_run_box_class(box.run) if box.run else "raw-data" if box.artifacts[0].raw else "folder"
     return f'<g class="box {kind}">{"".join(parts)}{frame}</g>'
 
 
-def _run(run: StageExecution, x: float, y: float) -> str:
+def _render_run(run: StageExecution, x: float, y: float) -> str:
     when = (run.started or "").replace("T", " ")[5:16]
     second = " · ".join(filter(None, (when, run.id[:8]))) if run.recorded else "no run on record"
-    texts = [(13.0, "name", label(run.stage)), (10.5, "fact", second)]
+    texts = [(13.0, "name", shorten_path_label(run.stage)), (10.5, "fact", second)]
     title = f"run of {run.stage}, {run.id}" if run.recorded else f"run of {run.stage}: none is on record"
     # a rounded top, and corners at the bottom where the outputs follow
     shape = f'<path d="M{x:.0f} {y + HEADER:.0f}v{7 - HEADER}q0 -7 7 -7h{WIDTH - 14}q7 0 7 7v{HEADER - 7}z"/>'
-    return _node("run", run.id, title, shape, _texts(texts, x, y + 17, 16))
+    return _render_node_link("run", run.id, title, shape, _render_text_lines(texts, x, y + 17, 16))
 
 
-def _artifact(artifact: Artifact, x: float, y: float, target: str, *, alone: bool) -> str:
+def _render_artifact(artifact: Artifact, x: float, y: float, target: str, *, alone: bool) -> str:
     kinds = ["artifact", *["raw"] * artifact.raw, *["asked"] * (artifact.id == target)]
     title = f"{artifact.path} {artifact.hash}{' (raw data)' * artifact.raw}"
     if alone:
         fact = f"{'raw data' if artifact.raw else f'folder of {len(artifact.parts)} outputs'} · {artifact.hash[:8]}"
         shape = f'<rect x="{x:.0f}" y="{y:.0f}" width="{WIDTH}" height="{2 * ROW}" rx="7"/>'
-        return _node(
+        return _render_node_link(
             " ".join(kinds),
             artifact.id,
             title,
             shape,
-            _texts([(12.0, "name", label(artifact.path)), (10.5, "fact", fact)], x, y + 19, 16),
+            _render_text_lines(
+                [(12.0, "name", shorten_path_label(artifact.path)), (10.5, "fact", fact)], x, y + 19, 16
+            ),
         )
     shape = f'<rect x="{x:.0f}" y="{y:.0f}" width="{WIDTH}" height="{ROW}"/>'
-    texts = _texts([(11.0, "path", label(artifact.path))], x, y + 15, 0)
-    return _node(" ".join(kinds), artifact.id, title, shape, texts, artifact.run)
+    texts = _render_text_lines([(11.0, "path", shorten_path_label(artifact.path))], x, y + 15, 0)
+    return _render_node_link(" ".join(kinds), artifact.id, title, shape, texts, artifact.run)
 
 
-def _node(kinds: str, identifier: str, title: str, shape: str, texts: str, run: str | None = None) -> str:
+def _render_node_link(kinds: str, identifier: str, title: str, shape: str, texts: str, run: str | None = None) -> str:
     """A node as a link to its facts; `run` is the one that made it."""
-    target = anchor(kinds.partition(" ")[0], identifier)
-    made = f' data-run="{anchor("run", run)}"' if run else ""
+    target = format_page_anchor(kinds.partition(" ")[0], identifier)
+    made = f' data-run="{format_page_anchor("run", run)}"' if run else ""
     return (
         f'<a class="node {kinds}" href="#{target}" data-node="{target}"{made} aria-label="{escape(title)}">'
         f"<title>{escape(title)}</title>{shape}{texts}</a>"
     )
 
 
-def _texts(lines: Sequence[tuple[float, str, str]], x: float, y: float, apart: float) -> str:
+def _render_text_lines(lines: Sequence[tuple[float, str, str]], x: float, y: float, apart: float) -> str:
     """Lines of text from the left; a long one gets a smaller font, down to where it would be unreadable."""
     return "".join(
         f'<text class="{kind}" x="{x + 9:.0f}" y="{y + apart * row:.0f}" '
-        f'font-size="{_fitting(text, size):.1f}">{escape(text)}</text>'
+        f'font-size="{_compute_font_size(text, size):.1f}">{escape(text)}</text>'
         for row, (size, kind, text) in enumerate(lines)
     )
 
 
-def _fitting(text: str, size: float) -> float:
+def _compute_font_size(text: str, size: float) -> float:
     return min(size, (WIDTH - 18) / (0.62 * max(1, len(text))))

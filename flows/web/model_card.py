@@ -55,10 +55,20 @@ class Card:
     out_of_date: str | None
 
 
-def text(card: Card) -> str:
+def render_model_card(card: Card) -> str:
     """The card as Markdown, with its head in YAML."""
     return (
-        "\n".join([*_head(card), *_start(card), *_evaluation(card), *training(card), *lineage(card), *LICENSE]) + "\n"
+        "\n".join(
+            [
+                *_render_yaml_head(card),
+                *_render_introduction(card),
+                *_render_evaluation(card),
+                *render_training_section(card),
+                *render_lineage_section(card),
+                *LICENSE,
+            ]
+        )
+        + "\n"
     )
 
 
@@ -71,12 +81,12 @@ LICENSE = (
 )
 
 
-def _head(card: Card) -> Iterator[str]:
+def _render_yaml_head(card: Card) -> Iterator[str]:
     kind = card.facts["kind"]
     yield "---"
     yield "library_name: transformers"
     yield f"pipeline_tag: {'text-classification' if kind == 'classifier' else 'text-generation'}"
-    if base := _base(card):
+    if base := _find_base_model(card):
         yield f"base_model: {json.dumps(base)}"
     yield "tags:"
     for tag in ("posttrain", card.stage, *(["reward-model"] if kind != "policy" else [])):
@@ -85,14 +95,14 @@ def _head(card: Card) -> Iterator[str]:
     yield from ("---", "")
 
 
-def _base(card: Card) -> str:
+def _find_base_model(card: Card) -> str:
     """The hub's name of the model that this one began from, if it came from there."""
     params = next((made.params for made in card.made if made.link.stage == BASE), {})
     return str(params[f"{BASE}.hub_id"]) if params.get(f"{BASE}.init") == "hub" else ""
 
 
-def _start(card: Card) -> Iterator[str]:
-    facts, base = card.facts, _base(card)
+def _render_introduction(card: Card) -> Iterator[str]:
+    facts, base = card.facts, _find_base_model(card)
     context = f" and a context of {facts['context']} tokens" if facts["context"] else ""
     yield from (f"# {' '.join(card.name.split())}", "")
     yield (
@@ -100,7 +110,7 @@ def _start(card: Card) -> Iterator[str]:
         f"{facts['dtype']}{context}{f', from [{base}](https://huggingface.co/{base})' if base else ''}. The stage "
         f"`{card.stage}` of a Posttrain pipeline made it; everything below was taken from the pipeline's own records."
     )
-    yield from warning(card)
+    yield from render_staleness_warning(card)
     yield from ("", "## Use", "", "```python")
     yield f"from transformers import {AUTO.get(facts['kind'], 'AutoModelForCausalLM')}, AutoTokenizer"
     yield from ("", USE[facts["kind"]].format(name=json.dumps(card.name, ensure_ascii=False)), "```", "")
@@ -121,7 +131,7 @@ def _start(card: Card) -> Iterator[str]:
         yield ""
 
 
-def warning(card: Card) -> Iterator[str]:
+def render_staleness_warning(card: Card) -> Iterator[str]:
     """That the stage is out of date, where it is."""
     if card.out_of_date:
         yield from (
@@ -132,7 +142,7 @@ def warning(card: Card) -> Iterator[str]:
         )
 
 
-def _evaluation(card: Card) -> Iterator[str]:
+def _render_evaluation(card: Card) -> Iterator[str]:
     if card.facts["kind"] != "policy":  # a reward model is measured by its own stage
         return
     yield from ("## Evaluation", "")
@@ -142,31 +152,33 @@ def _evaluation(card: Card) -> Iterator[str]:
     meanings = card.facts["meanings"].get(f"evaluate@{card.stage}", {})
     first = [name for name in card.evaluation if name.startswith(SHOWN)]
     yield from ("Means over test problems, each with its 95 % interval over problems.", "")
-    yield from table(card.evaluation, first, meanings)
+    yield from render_metrics_table(card.evaluation, first, meanings)
     if rest := [name for name in card.evaluation if name not in first]:
         yield from ("<details><summary>All other measures</summary>", "")
-        yield from table(card.evaluation, rest, meanings)
+        yield from render_metrics_table(card.evaluation, rest, meanings)
         yield from ("</details>", "")
-    yield from ("Measured with:", "", "```yaml", *_yaml(card.evaluated_with), "```", "")
+    yield from ("Measured with:", "", "```yaml", *_format_yaml_lines(card.evaluated_with), "```", "")
 
 
-def training(card: Card) -> Iterator[str]:
+def render_training_section(card: Card) -> Iterator[str]:
     """What the stage measured, and the parameters of all stages on the way."""
     yield from ("## Training", "", f"Results of `{card.stage}`:", "")
-    yield from table(card.metrics, [*card.metrics], card.facts["meanings"].get(card.stage, {}))
+    yield from render_metrics_table(card.metrics, [*card.metrics], card.facts["meanings"].get(card.stage, {}))
     yield from ("Parameters of each stage, in the order in which they ran:", "", "```yaml")
     for made in card.made:
         if made.params:
             yield f"# {made.link.stage}: {made.description}"
-            yield from _yaml(made.params)
+            yield from _format_yaml_lines(made.params)
     yield from ("```", "")
 
 
-def _yaml(params: Mapping[str, Any]) -> Iterator[str]:
+def _format_yaml_lines(params: Mapping[str, Any]) -> Iterator[str]:
     return (f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in params.items())
 
 
-def table(numbers: Mapping[str, Any], names: Sequence[str], meanings: Mapping[str, str]) -> Iterator[str]:
+def render_metrics_table(
+    numbers: Mapping[str, Any], names: Sequence[str], meanings: Mapping[str, str]
+) -> Iterator[str]:
     """A row for each number; one with an interval is a dictionary of mean, low and high."""
     yield from ("| measure | value | 95 % interval | meaning |", "|---|---|---|---|")
     for name in names:
@@ -174,22 +186,22 @@ def table(numbers: Mapping[str, Any], names: Sequence[str], meanings: Mapping[st
         if isinstance(value, Mapping) and value.keys() >= {"mean", "low", "high"}:
             meaning = meanings.get(f"{name}/mean", "")
             interval = f"{value['low']:.4g} to {value['high']:.4g}"
-            yield f"| `{_cell(name)}` | {value['mean']:.4g} | {interval} | {_cell(meaning)} |"
+            yield f"| `{_escape_table_cell(name)}` | {value['mean']:.4g} | {interval} | {_escape_table_cell(meaning)} |"
         else:
-            for key, number in _leaves(value, name):
-                yield f"| `{_cell(key)}` | {number:.4g} |  | {_cell(meanings.get(key, ''))} |"
+            for key, number in _iterate_leaf_numbers(value, name):
+                yield f"| `{_escape_table_cell(key)}` | {number:.4g} |  | {_escape_table_cell(meanings.get(key, ''))} |"
     yield ""
 
 
-def _leaves(value: Any, name: str) -> Iterator[tuple[str, float]]:
+def _iterate_leaf_numbers(value: Any, name: str) -> Iterator[tuple[str, float]]:
     if isinstance(value, Mapping):
         for key, inner in value.items():
-            yield from _leaves(inner, f"{name}/{key}")
+            yield from _iterate_leaf_numbers(inner, f"{name}/{key}")
     else:
         yield name, value
 
 
-def lineage(card: Card) -> Iterator[str]:
+def render_lineage_section(card: Card) -> Iterator[str]:
     """Raw data, the code's state, and every output on the way."""
     link, raw = card.link, [made.link for made in card.made if made.link.stage is None]
     yield from ("## Data", "", "Files that no stage made, with their hashes by DVC:", "")
@@ -214,9 +226,9 @@ def lineage(card: Card) -> Iterator[str]:
             artifact.dirty or "",
             run,
         )
-        yield f"| {' | '.join(map(_cell, cells))} |"
+        yield f"| {' | '.join(map(_escape_table_cell, cells))} |"
     yield ""
 
 
-def _cell(content: str) -> str:
+def _escape_table_cell(content: str) -> str:
     return content.replace("|", "\\|").replace("\n", " ")

@@ -34,7 +34,7 @@ pre { margin: .3rem 0 0; white-space: pre-wrap; overflow-wrap: anywhere; unicode
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"  # no script, no picture, no address
 
 
-def html(title: str, body: str, style: str = "") -> str:
+def render_html_page(title: str, body: str, style: str = "") -> str:
     """The page as HTML; `body` is HTML, in which whatever people or models wrote is escaped already."""
     return f"""<!DOCTYPE html>
 <html lang="en">

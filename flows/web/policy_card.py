@@ -4,7 +4,13 @@ knows.
 
 from collections.abc import Iterator, Mapping
 
-from flows.web.model_card import Card, lineage, table, training, warning
+from flows.web.model_card import (
+    Card,
+    render_lineage_section,
+    render_metrics_table,
+    render_staleness_warning,
+    render_training_section,
+)
 
 LICENSE = (
     "## License",
@@ -14,12 +20,24 @@ LICENSE = (
 )
 
 
-def text(card: Card) -> str:
+def render_policy_card(card: Card) -> str:
     """The card as Markdown."""
-    return "\n".join([*_start(card), *_use(card), *_returns(card), *training(card), *lineage(card), *LICENSE]) + "\n"
+    return (
+        "\n".join(
+            [
+                *_render_introduction(card),
+                *_render_usage(card),
+                *_render_returns(card),
+                *render_training_section(card),
+                *render_lineage_section(card),
+                *LICENSE,
+            ]
+        )
+        + "\n"
+    )
 
 
-def _start(card: Card) -> Iterator[str]:
+def _render_introduction(card: Card) -> Iterator[str]:
     facts = card.facts
     acts = f"one of {facts['action']} actions" if facts["discrete"] else f"{facts['action']} numbers from -1 to 1"
     yield from (f"# {' '.join(card.name.split())}", "")
@@ -30,10 +48,10 @@ def _start(card: Card) -> Iterator[str]:
         "Posttrain pipeline made it; "
         "everything below was taken from the pipeline's own records."
     )
-    yield from warning(card)
+    yield from render_staleness_warning(card)
 
 
-def _use(card: Card) -> Iterator[str]:
+def _render_usage(card: Card) -> Iterator[str]:
     yield from ("", "## Use", "")
     yield "The observations' scaling is inside. Actions are greedy: the best, the most probable or the mean one."
     yield from ("", "```python", "import torch", "", 'policy = torch.jit.load("policy.pt")')
@@ -53,15 +71,15 @@ def _use(card: Card) -> Iterator[str]:
     yield ""
 
 
-def _returns(card: Card) -> Iterator[str]:
+def _render_returns(card: Card) -> Iterator[str]:
     yield from ("## Returns", "")
     if card.evaluation is None:
         yield from ("Its returns were not measured.", "")
         return
     yield "Means over all seeds of this variant, from whole episodes in the environment."
-    yield from ("", *table(card.evaluation, [*card.evaluation], _meanings(card)))
+    yield from ("", *render_metrics_table(card.evaluation, [*card.evaluation], _get_return_meanings(card)))
 
 
-def _meanings(card: Card) -> Mapping[str, str]:
+def _get_return_meanings(card: Card) -> Mapping[str, str]:
     """Of the measured returns, whose stage is the one beside the training."""
     return next((texts for stage, texts in card.facts["meanings"].items() if stage != card.stage), {})

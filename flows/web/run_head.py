@@ -24,7 +24,7 @@ RIGHT, EVALUATE = "strict_greedy", "evaluate@"
 FILLED = re.compile(r"(<!-- posttrain:(title|draws|costs) -->).*?<!-- /posttrain:\2 -->", re.DOTALL)
 
 
-def fill(page: str, texts: Mapping[str, str]) -> str:
+def insert_marker_texts(page: str, texts: Mapping[str, str]) -> str:
     """The page with the texts at their markers; a marker without a text, or a text without a marker, is left as it
     is.
     """
@@ -34,40 +34,40 @@ def fill(page: str, texts: Mapping[str, str]) -> str:
     return page
 
 
-def paragraphs(texts: Mapping[str, str], kind: str) -> dict[str, str]:
+def render_paragraphs(texts: Mapping[str, str], kind: str) -> dict[str, str]:
     """Lines as paragraphs of an HTML or a Markdown page; empty ones stay empty."""
     line = '<p class="note">{}</p>' if kind == "html" else "\n\n{}\n\n"
     return {name: line.format(escape(text, quote=False)) if text else "" for name, text in texts.items()}
 
 
-def strip(page: str) -> str:
+def remove_marker_texts(page: str) -> str:
     """The page as `fill` was given it."""
     return FILLED.sub(r"\1", page)
 
 
-def title(root: Path, report: str, results: Sequence[StageResult], params: Mapping[str, Any]) -> str:
+def format_run_title(root: Path, report: str, results: Sequence[StageResult], params: Mapping[str, Any]) -> str:
     """Model, commit, processor and day of the run that made the report, in one line; empty where the records do not
     have it.
     """
     [run_id] = [result.mlflow_run_id for result in results if result.stage == report]
     try:
-        run = mlflow_run_lookup.get(root, run_id or "")
+        run = mlflow_run_lookup.get_finished_run(root, run_id or "")
     except PlanError:
         return ""
     commit, dirty = (run.tags.get(mlflow_run_lookup.PREFIX + name, "") for name in ("git_commit", "git_dirty"))
     edited = f" with changes in {dirty}" if dirty not in ("", "no", "unknown") else ""
-    model = [_model(params["pretrained"])] if report == "report" and "pretrained" in params else []
+    model = [_describe_model(params["pretrained"])] if report == "report" and "pretrained" in params else []
     processor = run.tags.get(mlflow_run_lookup.PREFIX + "env.cpu", "an unknown processor")
     return " · ".join([*model, f"commit {commit[:10] or 'unknown'}{edited}", processor, f"{run.started:%Y-%m-%d}"])
 
 
-def _model(pretrained: Mapping[str, Any]) -> str:
+def _describe_model(pretrained: Mapping[str, Any]) -> str:
     if pretrained.get("init") == "scratch":
         return f"a model of {pretrained.get('layers')} layers of width {pretrained.get('width')}, trained from scratch"
     return str(pretrained.get("hub_id" if pretrained.get("init") == "hub" else "path"))
 
 
-def core_seconds(
+def compute_core_seconds(
     planned: Sequence[PlannedStage], results: Sequence[StageResult], seconds: Mapping[str, float]
 ) -> list[tuple[str, float, float]]:
     """Of each policy that is evaluated, which is a stage or a branch of one, the core-seconds of its training alone and
@@ -85,13 +85,13 @@ def core_seconds(
     trained = {name.rpartition("@")[2]: name for name in needs if not name.startswith(EVALUATE)}
     rows = []
     for name in evaluated:
-        every = _with_upstream(trained[name], needs) if name in trained else set()
+        every = _collect_upstream_stages(trained[name], needs) if name in trained else set()
         if every and every <= stage_costs.keys():
             rows.append((name, stage_costs[trained[name]], sum(stage_costs[other] for other in every)))
     return rows
 
 
-def _with_upstream(name: str, needs: Mapping[str, Sequence[str]]) -> set[str]:
+def _collect_upstream_stages(name: str, needs: Mapping[str, Sequence[str]]) -> set[str]:
     closure, waiting = set[str](), [name]
     while waiting:
         stage = waiting.pop()
@@ -101,7 +101,7 @@ def _with_upstream(name: str, needs: Mapping[str, Sequence[str]]) -> set[str]:
     return closure
 
 
-def costs(rows: Sequence[tuple[str, float, float]], kind: str) -> str:
+def render_cost_table(rows: Sequence[tuple[str, float, float]], kind: str) -> str:
     """The table of core-seconds for an HTML or a Markdown page; empty without rows."""
     if not rows:
         return ""
@@ -120,21 +120,21 @@ def costs(rows: Sequence[tuple[str, float, float]], kind: str) -> str:
     return f'<div class="wide">{table}</div><p class="note">{note}</p>'
 
 
-def params_hash(params: Mapping[str, Any], sections: Iterable[str]) -> str:
+def hash_params_without_seeds(params: Mapping[str, Any], sections: Iterable[str]) -> str:
     """The SHA-256 of these sections without their seeds, in which alone draws of one experiment differ."""
     entries = params.get(BRANCHES, {})
-    kept = {name: _without_seeds(params[name]) for name in sections if name in params}
-    kept |= {f"{BRANCHES}.{name}": _without_seeds(entries[name]) for name in sections if name in entries}
+    kept = {name: _remove_seeds(params[name]) for name in sections if name in params}
+    kept |= {f"{BRANCHES}.{name}": _remove_seeds(entries[name]) for name in sections if name in entries}
     return hashlib.sha256(json.dumps(kept, sort_keys=True, default=str).encode()).hexdigest()
 
 
-def _without_seeds(value: Any) -> Any:
+def _remove_seeds(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {str(key): _without_seeds(inner) for key, inner in value.items() if key != "seed"}
-    return [_without_seeds(inner) for inner in value] if isinstance(value, list) else value
+        return {str(key): _remove_seeds(inner) for key, inner in value.items() if key != "seed"}
+    return [_remove_seeds(inner) for inner in value] if isinstance(value, list) else value
 
 
-def draws(root: Path, params: Mapping[str, Any], sections: Sequence[str]) -> str:
+def format_gain_spread(root: Path, params: Mapping[str, Any], sections: Sequence[str]) -> str:
     """How far each method's gain of right answers spreads over the measured draws of these params; empty where there
     are none.
 
@@ -145,7 +145,11 @@ def draws(root: Path, params: Mapping[str, Any], sections: Sequence[str]) -> str
     drawn_sections = [
         name for name in sections if name != "report"
     ]  # what the report shows changes nothing that was drawn
-    if not measured or len(measured["draws"]) < 2 or measured["params_hash"] != params_hash(params, drawn_sections):
+    if (
+        not measured
+        or len(measured["draws"]) < 2
+        or measured["params_hash"] != hash_params_without_seeds(params, drawn_sections)
+    ):
         return ""
     names = [name for name in report["policies"] if all(name in draw for draw in measured["draws"])]
     held_against = [name for name in (*report["controls"], report["baseline"]) if name in names]
@@ -164,7 +168,7 @@ def draws(root: Path, params: Mapping[str, Any], sections: Sequence[str]) -> str
     return f"Over {count} measured draws of these params, against {against}: {'; '.join(clauses)}." if clauses else ""
 
 
-def own_sections(params: str, names: Iterable[str]) -> str:
+def extract_params_sections(params: str, names: Iterable[str]) -> str:
     """The text of params.yaml with these sections alone, and the values that they refer to; all of it where no section
     begins a line.
     """

@@ -13,10 +13,10 @@ from urllib.parse import quote, urlencode
 
 from rich.console import Console
 
-from flows.console.summary import log_end, relative
+from flows.console.summary import format_relative_path, read_log_tail
 from flows.engine import mlflow_client, mlflow_run_lookup, server_guard
 from flows.engine.dvc_repository import PlanError
-from flows.engine.server_guard import GuardedServer, free_port
+from flows.engine.server_guard import GuardedServer, find_free_port
 from flows.orchestration import server, server_keeper
 from tasks.common import mlflow_address, mlflow_database
 
@@ -35,7 +35,7 @@ class Page(NamedTuple):
     ended: Callable[[], bool]
 
 
-def serve(root: Path, console: Console, port: int | None = None) -> int:
+def run_web_servers(root: Path, console: Console, port: int | None = None) -> int:
     """Start the pages, print their addresses, and stay until Ctrl-C or until one of them ends (then 1).
 
     MLflow's listens on `port`; without one on 5000, or any free port if that is in use. Prefect's is that of the
@@ -44,17 +44,21 @@ def serve(root: Path, console: Console, port: int | None = None) -> int:
     """
     pages: dict[str, Page] = {}
     with ExitStack() as stack:
-        client = mlflow_client.open_store(root)  # the database is created if missing, and checked
+        client = mlflow_client.open_mlflow_store(root)  # the database is created if missing, and checked
         (root / mlflow_database.ARTIFACTS).mkdir(parents=True, exist_ok=True)
-        if (configured := server.configured() if server.may_be_configured(root) else None) is not None:
+        if (
+            configured := server.find_configured_api_url() if server.can_have_configured_server(root) else None
+        ) is not None:
             console.print(f"Prefect  {configured.removesuffix('/api')} (PREFECT_API_URL)", markup=False)
         else:
             prefect = stack.enter_context(closing(server.Server(root)))
-            pages["Prefect"] = Page(root / server_keeper.LOG, lambda: not server.kept(root))
-        if (variables := _mlflow(root, console)) is not None:
+            pages["Prefect"] = Page(root / server_keeper.LOG, lambda: not server.is_keeper_running(root))
+        if (variables := _prepare_mlflow_variables(root, console)) is not None:
             log = root / "mlruns/logs/mlflow-pages.log"
             log.unlink(missing_ok=True)
-            mlflow = GuardedServer(root, free_port(5000) if port is None else _wanted(port), variables, log)
+            mlflow = GuardedServer(
+                root, find_free_port(5000) if port is None else _check_port_free(port), variables, log
+            )
             stack.callback(mlflow.stop)
             pages["MLflow"] = Page(log, mlflow.ended)
         if not pages:
@@ -62,19 +66,23 @@ def serve(root: Path, console: Console, port: int | None = None) -> int:
         console.print(f"Starting {' and '.join(pages)}; this takes up to half a minute.", markup=False)
         if "Prefect" in pages:
             prefect.wait()
-            secret = server.environ(root)["PREFECT_API_AUTH_STRING"]
+            secret = server.build_client_environment(root)["PREFECT_API_AUTH_STRING"]
             console.print(f"Prefect  {prefect.url.removesuffix('/api')}  password {secret}", markup=False)
         if "MLflow" in pages and mlflow.comes_up():
-            console.print(f"MLflow   {mlflow.url}/?token={server_guard.token(root)}{_table(client)}", markup=False)
+            console.print(
+                "MLflow   "
+                f"{mlflow.url}/?token={server_guard.load_or_create_token(root)}{_build_mlflow_url_fragment(client)}",
+                markup=False,
+            )
         console.print("These lines have this repository's token: do not pass them on. Ctrl-C stops the pages.")
         while True:
             for name, page in pages.items():
                 if page.ended():
-                    return _ended(console, name, page.log, root)
+                    return _print_server_end(console, name, page.log, root)
             time.sleep(LOOK_SECONDS)
 
 
-def _table(client: "MlflowClient") -> str:
+def _build_mlflow_url_fragment(client: "MlflowClient") -> str:
     """The end of the address that opens MLflow at the table of pipeline runs of the flow that ran last; "" before the
     first run.
     """
@@ -84,46 +92,51 @@ def _table(client: "MlflowClient") -> str:
     return f"#/experiments/{newest[0].info.experiment_id}/runs?{query}" if newest else ""
 
 
-def _mlflow(root: Path, console: Console) -> dict[str, str] | None:
+def _prepare_mlflow_variables(root: Path, console: Console) -> dict[str, str] | None:
     """The variables of MLflow's page; None where the records are on a server with a page of its own.
 
     An address elsewhere is printed.
     """
-    with mlflow_run_lookup.one_line():
-        elsewhere = mlflow_address.shared(root)
+    with mlflow_run_lookup.convert_mlflow_errors_to_plan_error():
+        elsewhere = mlflow_address.find_shared_address(root)
     if elsewhere is not None:
-        console.print(f"MLflow   {mlflow_address.public(elsewhere)} ({mlflow_address.VARIABLE})", markup=False)
-    if elsewhere is not None and mlflow_address.is_server(elsewhere):
+        console.print(f"MLflow   {mlflow_address.redact_address(elsewhere)} ({mlflow_address.VARIABLE})", markup=False)
+    if elsewhere is not None and mlflow_address.is_server_address(elsewhere):
         return None
-    return {**QUIET, **mlflow_client.server_store(root)}
+    return {**QUIET, **mlflow_client.build_mlflow_server_environ(root)}
 
 
-def stop(root: Path, console: Console) -> int:
+def stop_prefect_server(root: Path, console: Console) -> int:
     """End the repository's own Prefect server; 0 whether there was one or not."""
-    console.print("Prefect's server has ended" if server.stop(root) else "no Prefect server of this repository runs")
+    console.print(
+        "Prefect's server has ended" if server.stop_server(root) else "no Prefect server of this repository runs"
+    )
     return 0
 
 
-def print_environment(root: Path) -> int:
+def print_prefect_environment(root: Path) -> int:
     """Start the repository's own Prefect server if it does not run, and print what sets the environment for it, for a
     shell.
     """
     with closing(server.Server(root)) as starting:
         starting.wait()
-        for name, value in {**server.environ(root), **server.without_proxy(os.environ)}.items():
+        for name, value in {
+            **server.build_client_environment(root),
+            **server.build_no_proxy_variables(os.environ),
+        }.items():
             print(f"export {name}={shlex.quote(value)}")
     return 0
 
 
-def _wanted(port: int) -> int:
+def _check_port_free(port: int) -> int:
     """The port; PlanError if it is not free."""
-    if free_port(port) != port:
+    if find_free_port(port) != port:
         raise PlanError(f"--port {port}: something else listens there")
     return port
 
 
-def _ended(console: Console, name: str, log: Path, root: Path) -> int:
-    for line in log_end(log):
-        console.print(f"  {mlflow_address.clean(line)}", markup=False)
-    console.print(f"{name}'s server has ended; its log: {relative(log, root)}", markup=False)
+def _print_server_end(console: Console, name: str, log: Path, root: Path) -> int:
+    for line in read_log_tail(log):
+        console.print(f"  {mlflow_address.redact_secrets(line)}", markup=False)
+    console.print(f"{name}'s server has ended; its log: {format_relative_path(log, root)}", markup=False)
     return 1

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from flows.web.graph_layout import Graph, NodePosition, layout, reduced
+from flows.web.graph_layout import Graph, NodePosition, compute_layered_layout, reduce_transitively
 
 WIDTH, HEIGHT, GAP, RISE = 150, 58, 14, 30  # of a node, between neighbours and layers, in pixels
 
@@ -22,18 +22,18 @@ class Look:
     border: str
 
 
-def mermaid(graph: Graph, texts: Mapping[str, Sequence[str]]) -> str:
+def render_mermaid_graph(graph: Graph, texts: Mapping[str, Sequence[str]]) -> str:
     """The graph as a Mermaid flowchart."""
     ids = {name: f"s{number}" for number, name in enumerate(graph)}
     lines = ["flowchart TD"]
     lines += [f'  {ids[name]}["{name}<br/>{"<br/>".join(texts[name])}"]' for name in graph]
-    lines += [f"  {ids[need]} --> {ids[name]}" for name, needs in reduced(graph).items() for need in needs]
+    lines += [f"  {ids[need]} --> {ids[name]}" for name, needs in reduce_transitively(graph).items() for need in needs]
     return "\n".join(lines)
 
 
-def svg(graph: Graph, looks: Mapping[str, Look]) -> str:
+def render_graph_svg(graph: Graph, looks: Mapping[str, Look]) -> str:
     """The graph as one self-contained SVG element."""
-    layers, chains = layout(reduced(graph), dict.fromkeys(graph, WIDTH), GAP, 2 * GAP)
+    layers, chains = compute_layered_layout(reduce_transitively(graph), dict.fromkeys(graph, WIDTH), GAP, 2 * GAP)
     left = min(position.x - position.width / 2 for layer in layers for position in layer) - 4
     right = max(position.x + position.width / 2 for layer in layers for position in layer) + 4
     height = len(layers) * (HEIGHT + RISE) - RISE + 8
@@ -43,21 +43,21 @@ def svg(graph: Graph, looks: Mapping[str, Look]) -> str:
         'font-family="system-ui, sans-serif">',
         '<defs><marker id="pt-tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
         '<path d="M0 0L8 4L0 8z" fill="#667"/></marker></defs>',
-        *(_arrow(chain) for chain in chains),
-        *(_box(position, looks[position.name]) for layer in layers for position in layer if position.name),
+        *(_render_arrow(chain) for chain in chains),
+        *(_render_node_box(position, looks[position.name]) for layer in layers for position in layer if position.name),
         "</svg>",
     ]
     return "\n".join(parts)
 
 
-def _top(position: NodePosition) -> float:
+def _compute_node_top(position: NodePosition) -> float:
     return position.layer * (HEIGHT + RISE)
 
 
-def _arrow(chain: Sequence[NodePosition]) -> str:
-    path = f"M{chain[0].x:.0f} {_top(chain[0]) + HEIGHT:.0f}"
+def _render_arrow(chain: Sequence[NodePosition]) -> str:
+    path = f"M{chain[0].x:.0f} {_compute_node_top(chain[0]) + HEIGHT:.0f}"
     for upper, lower in itertools.pairwise(chain):
-        start, end = _top(upper) + HEIGHT, _top(lower)
+        start, end = _compute_node_top(upper) + HEIGHT, _compute_node_top(lower)
         middle = (start + end) / 2
         path += f"C{upper.x:.0f} {middle:.0f} {lower.x:.0f} {middle:.0f} {lower.x:.0f} {end:.0f}"
         if not lower.name:
@@ -65,8 +65,8 @@ def _arrow(chain: Sequence[NodePosition]) -> str:
     return f'<path d="{path}" fill="none" stroke="#889" stroke-width="1.3" marker-end="url(#pt-tip)"/>'
 
 
-def _box(position: NodePosition, look: Look) -> str:
-    x, y = position.x - position.width / 2, _top(position)
+def _render_node_box(position: NodePosition, look: Look) -> str:
+    x, y = position.x - position.width / 2, _compute_node_top(position)
     size = min(13.0, (WIDTH - 10) / (0.62 * len(position.name)))  # a long name gets a smaller font, and is never cut
     texts = [(size, 600, position.name), *((11.0, 400, line) for line in look.lines)]
     lines = "".join(

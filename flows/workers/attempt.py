@@ -109,7 +109,7 @@ class Attempt:
         with slots.hold(0, job.gpu, holder=holder, tell=self.phase) as lease:
             self.phase("")
             self.status.devices = list(lease.names)
-            device_variables = devices.variables(lease.names) if slots.gpus else {}
+            device_variables = devices.build_device_environment(lease.names) if slots.gpus else {}
             yield Grant({**environ, **device_variables}, (*keep, *lease.files))
 
     def perform(self) -> int:
@@ -194,7 +194,7 @@ class Attempt:
 
 def main() -> int:
     """Do the attempt that the environment names."""
-    run_environment.prepare()
+    run_environment.prepare_environment()
     root = Path(os.environ.get(ROOT, ".")).absolute()
     attempt = Attempt(Api(os.environ["PREFECT_API_URL"]), os.environ["PREFECT__FLOW_RUN_ID"], root)
     stop = partial(

@@ -10,15 +10,15 @@ from typing import Any
 
 from flows.engine import attempt_notes
 from flows.engine.dvc_command import Progress, WorkerLost
-from flows.engine.dvc_lock import Entry, data
+from flows.engine.dvc_lock import Entry, get_data_hashes
 from flows.engine.dvc_repository import PlanError
-from flows.engine.previous_outputs import remove
+from flows.engine.previous_outputs import delete_path
 from flows.engine.stage_types import PlannedStage
 from flows.lineage import cache_objects
 from flows.workers import dvc_transfer, pool, prefect_servers
-from flows.workers.in_copy import packed
+from flows.workers.in_copy import pack_patch
 from flows.workers.job import Job, Status, Transport
-from flows.workers.pool import Pool, plain_away
+from flows.workers.pool import Pool, raise_away_as_plan_error
 from flows.workers.prefect_api import Api
 from tasks.common import mlflow_address, source_code
 from tasks.common.source_code import NO_COMMIT
@@ -53,7 +53,7 @@ class Dispatch:
             stage.name,
             secrets.token_hex(8),
             transport,
-            mlflow_address.clone(self.root),
+            mlflow_address.load_or_create_clone_id(self.root),
             bare,
             stage.gpu,
             stage.launcher,
@@ -81,10 +81,10 @@ class Dispatch:
             if transport == "clone":
                 self._patiently(lambda: self._take(status, log), say, stopped)
         finally:
-            attempt_notes.forget(
+            attempt_notes.delete_attempt_note(
                 self.root, stage.name
             )  # after a kill before this, the next run takes what the attempt made
-        return _facts(status)
+        return _build_worker_facts(status)
 
     def make(
         self,
@@ -108,30 +108,30 @@ class Dispatch:
         try:
             self._patiently(lambda: self._take(replace(status, outs=[]), log), say, stopped)
             hashes = [str(out["md5"]) for out in status.outs]
-            self._patiently(lambda: dvc_transfer.fetch(self.root, hashes), say, stopped)
+            self._patiently(lambda: dvc_transfer.fetch_objects(self.root, hashes), say, stopped)
         finally:
-            attempt_notes.forget(self.root, noted)
-        return status.outs, _facts(status)
+            attempt_notes.delete_attempt_note(self.root, noted)
+        return status.outs, _build_worker_facts(status)
 
     def _send(self, entry: Entry) -> None:
         """Push the stage's data; what stands in no cache, such as raw data in git, is put there first."""
-        for path, md5 in data(entry).items():
-            if not cache_objects.whole(self.root, md5):
-                actual_md5 = dvc_transfer.keep(self.root, self.root / path)["md5"]
+        for path, md5 in get_data_hashes(entry).items():
+            if not cache_objects.is_cache_object_complete(self.root, md5):
+                actual_md5 = dvc_transfer.store_in_cache(self.root, self.root / path)["md5"]
                 if actual_md5 != md5:
                     raise PlanError(f"{path}: it changed while the run was under way; run it again")
-        dvc_transfer.push(self.root, data(entry).values())
+        dvc_transfer.push_objects(self.root, get_data_hashes(entry).values())
 
     def _take(self, status: Status, log: Path) -> None:
         hashes = [str(out["md5"]) for out in status.outs]
-        dvc_transfer.fetch(self.root, [*hashes, *status.files.values()])
+        dvc_transfer.fetch_objects(self.root, [*hashes, *status.files.values()])
         outs = {self.root / out["path"]: str(out["md5"]) for out in status.outs}
         for path, md5 in {
             **outs,
             **{log.with_suffix(f".{name}"): md5 for name, md5 in status.files.items()},
         }.items():
-            remove(path)
-            cache_objects.lay_out(self.root, md5, path)
+            delete_path(path)
+            cache_objects.copy_from_cache(self.root, md5, path)
 
     def _patiently(self, what: Callable[[], None], say: Callable[[str], None], stopped: Callable[[], bool]) -> None:
         def patient(line: str) -> None:
@@ -140,19 +140,21 @@ class Dispatch:
             say(line)
 
         try:
-            dvc_transfer.patiently(what, patient)
+            dvc_transfer.retry_transfer(what, patient)
         except dvc_transfer.DamagedError as error:
             raise WorkerLost(str(error)) from None
         except dvc_transfer.TransferError as error:
             raise PlanError(str(error)) from None
 
 
-def _facts(status: Status) -> dict[str, str]:
+def _build_worker_facts(status: Status) -> dict[str, str]:
     worker = {"worker": status.worker, "host": status.host, "devices": " ".join(status.devices)}
     return {**worker, **status.environment}
 
 
-def prepare(root: Path, planned: Iterable[PlannedStage], with_patch: bool, copies: bool = False) -> Dispatch | None:
+def prepare_dispatch(
+    root: Path, planned: Iterable[PlannedStage], with_patch: bool, copies: bool = False
+) -> Dispatch | None:
     """The pools of the stages that may run; None if all run here. PlanError of one line if a worker, a commit or a
     remote lacks.
 
@@ -162,33 +164,33 @@ def prepare(root: Path, planned: Iterable[PlannedStage], with_patch: bool, copie
     names = dict.fromkeys(stage.pool for stage in planned if stage.reason and stage.pool)
     if not names:
         return None
-    api = prefect_servers.connect(root)
+    api = prefect_servers.connect_to_prefect(root)
     try:
-        with plain_away():
-            pools = {name: (Pool(api, name, root), _transport(api, root, name)) for name in names}
+        with raise_away_as_plan_error():
+            pools = {name: (Pool(api, name, root), _choose_transport(api, root, name)) for name in names}
         if copies:
             pools = {name: (each, "clone") for name, (each, _) in pools.items()}
         if all(transport == "shared" for _, transport in pools.values()):
             return Dispatch(root, pools)
-        if not dvc_transfer.has_remote(root):
+        if not dvc_transfer.has_dvc_remote(root):
             raise PlanError(
                 "the workers have clones of their own, so DVC needs a remote: `dvc remote add --default NAME PLACE`"
             )
-        commit, patch = _source(root, with_patch)
-        dvc_transfer.make_folder(root)
+        commit, patch = _get_commit_and_patch(root, with_patch)
+        dvc_transfer.create_remote_folder(root)
         return Dispatch(root, pools, commit, patch)
     except PlanError:
         api.close()
         raise
 
 
-def _transport(api: Api, root: Path, name: str) -> Transport:
+def _choose_transport(api: Api, root: Path, name: str) -> Transport:
     """Shared if every live worker of the pool is in this very checkout."""
     workers = api.workers(name)
     live = [worker for worker in workers or () if worker.online]
     if not live:
-        raise PlanError(pool.no_worker(name))
-    clone_id = mlflow_address.clone(root)
+        raise PlanError(pool.format_no_worker_message(name))
+    clone_id = mlflow_address.load_or_create_clone_id(root)
     facts = {
         announcement.get("name"): announcement
         for announcement in api.announced().values()
@@ -198,9 +200,9 @@ def _transport(api: Api, root: Path, name: str) -> Transport:
     return "shared" if checkouts == {clone_id} else "clone"
 
 
-def _source(root: Path, with_patch: bool) -> tuple[str, str]:
+def _get_commit_and_patch(root: Path, with_patch: bool) -> tuple[str, str]:
     """The commit that workers check out, and the tree's difference to it."""
-    source = source_code.state(root)
+    source = source_code.read_code_state(root)
     if source.commit in NO_COMMIT:
         why = source.note or "there is none here"
         raise PlanError(f"the workers have clones of their own, so they need a git commit to check out; {why}")
@@ -212,7 +214,7 @@ def _source(root: Path, with_patch: bool) -> tuple[str, str]:
         raise PlanError(
             f"{shown}: not committed, and workers check out the commit; commit first, or run with --with-patch"
         )
-    patch = packed(source.patch or b"")
+    patch = pack_patch(source.patch or b"")
     if len(patch) > LARGEST_PATCH:
         raise PlanError(
             f"--with-patch: the difference to the commit is too large ({len(patch)} letters packed); commit first"

@@ -14,9 +14,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from flows.engine.dvc_lock import Entry
-from flows.engine.dvc_repository import locked, open_repo
-from flows.engine.dvc_stage import run_cache_place
-from flows.engine.previous_outputs import remove
+from flows.engine.dvc_repository import hold_dvc_lock, open_repo
+from flows.engine.dvc_stage import get_run_cache_path
+from flows.engine.previous_outputs import delete_path
 from flows.lineage import cache_objects
 
 RETRY_SECONDS = (1, 2, 4, 8, 15, 30, 60)  # between two tries while the remote is away; after these it has failed
@@ -32,7 +32,7 @@ class DamagedError(TransferError):
     """An object of the remote has other bytes than its name says, and was put aside; it must be sent there again."""
 
 
-def has_remote(root: Path, name: str = "") -> bool:
+def has_dvc_remote(root: Path, name: str = "") -> bool:
     """Whether DVC has this remote, or a default one."""
     from dvc.exceptions import DvcException
 
@@ -44,13 +44,13 @@ def has_remote(root: Path, name: str = "") -> bool:
     return True
 
 
-def default_remote(root: Path) -> str:
+def get_default_remote_name(root: Path) -> str:
     """The name of DVC's default remote, "" without one; whether it can be reached is not asked."""
     with closing(open_repo(root)) as repo:
         return str(repo.config["core"].get("remote") or "")
 
 
-def make_folder(root: Path, name: str = "") -> None:
+def create_remote_folder(root: Path, name: str = "") -> None:
     """Make the folder of a remote on a disk, as a first push would. Later its absence means that it is away."""
     with closing(open_repo(root)) as repo:
         remote = repo.cloud.get_remote(name or None)
@@ -58,7 +58,7 @@ def make_folder(root: Path, name: str = "") -> None:
             remote.fs.makedirs(remote.path, exist_ok=True)
 
 
-def keep(root: Path, path: Path, top: Path | None = None, move: bool = False) -> dict[str, Any]:
+def store_in_cache(root: Path, path: Path, top: Path | None = None, move: bool = False) -> dict[str, Any]:
     """Put a file or folder into the cache; its hash, size and number of files, as DVC would write them to dvc.lock.
 
     `top` is the folder whose .dvcignore counts: the copy that the file lies in, or `root`. With `move` nothing is left
@@ -79,34 +79,36 @@ def keep(root: Path, path: Path, top: Path | None = None, move: bool = False) ->
             raise TransferError(f"{path}: it cannot be put into the cache")
         facts = {name: value for name, value in meta.to_dict().items() if name in ("size", "nfiles")}
         if move:
-            remove(path)
+            delete_path(path)
         return {"hash": "md5", "md5": str(obj.hash_info.value), **facts}
 
 
-def push(root: Path, hashes: Iterable[str], remote: str = "") -> None:
+def push_objects(root: Path, hashes: Iterable[str], remote: str = "") -> None:
     """Bring objects from the cache to the remote, files before the folders that list them; TransferError if one is not
     whole there.
     """
-    with _remote(root, remote) as (cache, far):
+    with _open_cache_and_remote(root, remote) as (cache, far):
         for md5 in hashes:
-            files = sorted({listed_md5 for listed_md5 in cache_objects.files(root, md5).values() if listed_md5 != md5})
+            files = sorted(
+                {listed_md5 for listed_md5 in cache_objects.list_cached_files(root, md5).values() if listed_md5 != md5}
+            )
             for object_md5 in [*files, md5]:
-                if not _is_whole(cache, far, object_md5):
-                    _copy(cache, far, object_md5)
+                if not _is_complete_in_remote(cache, far, object_md5):
+                    _copy_object(cache, far, object_md5)
 
 
-def fetch(root: Path, hashes: Iterable[str], remote: str = "") -> None:
+def fetch_objects(root: Path, hashes: Iterable[str], remote: str = "") -> None:
     """Bring objects from the remote to the cache; TransferError if one is missing or has other bytes."""
-    with _remote(root, remote) as (cache, far):
+    with _open_cache_and_remote(root, remote) as (cache, far):
         for md5 in hashes:
-            _fetch_one(cache, far, md5)
+            _fetch_object(cache, far, md5)
             for file_md5 in sorted(
-                {listed_md5 for listed_md5 in cache_objects.files(root, md5).values() if listed_md5 != md5}
+                {listed_md5 for listed_md5 in cache_objects.list_cached_files(root, md5).values() if listed_md5 != md5}
             ):
-                _fetch_one(cache, far, file_md5)
+                _fetch_object(cache, far, file_md5)
 
 
-def pull(root: Path, stages: Sequence[str]) -> None:
+def pull_stage_outputs(root: Path, stages: Sequence[str]) -> None:
     """Bring what dvc.lock records of these stages from DVC's default remote to the cache, and its run cache; what the
     remote lacks stays away.
 
@@ -115,26 +117,26 @@ def pull(root: Path, stages: Sequence[str]) -> None:
     from dvc.exceptions import DownloadError
 
     try:
-        with closing(open_repo(root)) as repo, locked(repo):
-            _find(repo, "")
+        with closing(open_repo(root)) as repo, hold_dvc_lock(repo):
+            _check_remote_present(repo, "")
             with suppress(DownloadError):  # of objects that the remote does not have
                 repo.fetch(targets=[*stages], run_cache=True)
     except TransferError:
         raise
     except Exception as error:  # DVC's own, or any of the library that reaches the remote
-        raise TransferError(_line("", error)) from None
+        raise TransferError(_format_remote_error("", error)) from None
 
 
-def push_entry(root: Path, entry: Entry, remote: str = "") -> None:
+def push_run_cache_entry(root: Path, entry: Entry, remote: str = "") -> None:
     """Write the entry into the remote's run cache; its outs must be there already."""
     from dvc.utils.serialize import dumps_yaml
 
-    with _remote(root, remote, RUNS) as (_, far):
-        path = far.fs.join(far.path, "runs", *run_cache_place(root, entry).parts[-3:])
-        _written(far, path, dumps_yaml(dict(entry)).encode())
+    with _open_cache_and_remote(root, remote, RUNS) as (_, far):
+        path = far.fs.join(far.path, "runs", *get_run_cache_path(root, entry).parts[-3:])
+        _write_verified_file(far, path, dumps_yaml(dict(entry)).encode())
 
 
-def patiently(what: Callable[[], None], say: Say, waits: Sequence[float] = RETRY_SECONDS) -> None:
+def retry_transfer(what: Callable[[], None], say: Say, waits: Sequence[float] = RETRY_SECONDS) -> None:
     """Do `what`, again after a while if the remote fails; TransferError after the last of `waits` (seconds)."""
     for seconds in (*waits, None):
         try:
@@ -150,47 +152,47 @@ def patiently(what: Callable[[], None], say: Say, waits: Sequence[float] = RETRY
 
 
 @contextmanager
-def _remote(root: Path, name: str, kind: str = "md5") -> Iterator[tuple[Any, Any]]:
+def _open_cache_and_remote(root: Path, name: str, kind: str = "md5") -> Iterator[tuple[Any, Any]]:
     """The cache and the remote as DVC's object databases."""
     from dvc.exceptions import DvcException
 
     try:
         with closing(open_repo(root)) as repo:
-            _find(repo, name)
+            _check_remote_present(repo, name)
             yield repo.cache.local, repo.cloud.get_remote_odb(name or None, "push", hash_name=kind)
     except (DvcException, OSError) as error:
-        raise TransferError(_line(name, error)) from None
+        raise TransferError(_format_remote_error(name, error)) from None
 
 
-def _find(repo: Any, name: str) -> None:
+def _check_remote_present(repo: Any, name: str) -> None:
     """TransferError unless DVC has this remote; the folder of one on a disk that is not mounted is not there."""
     remote = repo.cloud.get_remote(name or None)
     if remote.fs.protocol == "local" and not remote.fs.isdir(remote.path):
         raise TransferError(f"DVC's remote: {remote.path} is not there")
 
 
-def _line(name: str, error: Exception) -> str:
+def _format_remote_error(name: str, error: Exception) -> str:
     text = " ".join(str(error).split()) or type(error).__name__
     return f"DVC's remote {name or '(default)'}: {text}"
 
 
-def _fetch_one(cache: Any, far: Any, md5: str) -> None:
+def _fetch_object(cache: Any, far: Any, md5: str) -> None:
     if cache.exists(md5):
         return
     if not far.exists(md5):
         raise TransferError(f"DVC's remote does not have {md5}")
     try:
-        _copy(far, cache, md5)
+        _copy_object(far, cache, md5)
     except TransferError:
         path = far.oid_to_path(md5)
-        if _digest(far.fs, path) == md5.removesuffix(".dir"):
+        if _compute_md5(far.fs, path) == md5.removesuffix(".dir"):
             raise
         with suppress(OSError, NotImplementedError):
             far.fs.move(path, f"{path}.damaged")
         raise DamagedError(f"DVC's remote: {path} does not have the bytes of {md5}, and was put aside") from None
 
 
-def _is_whole(cache: Any, far: Any, md5: str) -> bool:
+def _is_complete_in_remote(cache: Any, far: Any, md5: str) -> bool:
     """Whether the remote has the object, in the size that it has here: a transfer that was cut leaves less."""
     if not far.exists(md5):
         return False
@@ -198,13 +200,13 @@ def _is_whole(cache: Any, far: Any, md5: str) -> bool:
     return remote_size is None or local_size == remote_size
 
 
-def _copy(source: Any, target: Any, md5: str) -> None:
+def _copy_object(source: Any, target: Any, md5: str) -> None:
     """Copy one object, and read it again where it arrived."""
     with source.fs.open(source.oid_to_path(md5), "rb") as file:
-        _written(target, target.oid_to_path(md5), iter(lambda: file.read(2**20), b""), md5)
+        _write_verified_file(target, target.oid_to_path(md5), iter(lambda: file.read(2**20), b""), md5)
 
 
-def _digest(fs: Any, path: str) -> str:
+def _compute_md5(fs: Any, path: str) -> str:
     hasher = hashlib.md5()
     with fs.open(path, "rb") as file:
         while part := file.read(2**20):
@@ -212,7 +214,7 @@ def _digest(fs: Any, path: str) -> str:
     return hasher.hexdigest()
 
 
-def _written(target: Any, path: str, content: bytes | Iterable[bytes], md5: str = "") -> None:
+def _write_verified_file(target: Any, path: str, content: bytes | Iterable[bytes], md5: str = "") -> None:
     """Write a file beside its place, check its bytes there, and rename it."""
     fs = target.fs
     parts = [content] if isinstance(content, bytes) else content
@@ -224,7 +226,7 @@ def _written(target: Any, path: str, content: bytes | Iterable[bytes], md5: str 
             for part in parts:
                 hasher.update(part)
                 file.write(part)
-        if _digest(fs, partial) != hasher.hexdigest() or (md5 and hasher.hexdigest() != md5.removesuffix(".dir")):
+        if _compute_md5(fs, partial) != hasher.hexdigest() or (md5 and hasher.hexdigest() != md5.removesuffix(".dir")):
             raise TransferError(f"{path}: the bytes that arrived are not those of {md5 or 'the entry'}")
         fs.move(partial, path)
     except BaseException:

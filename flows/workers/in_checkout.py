@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 
 from flows.engine import attempt_notes
 from flows.engine.dvc_command import CommandRunner
-from flows.engine.dvc_lock import hashes
+from flows.engine.dvc_lock import get_entry_hashes
 from flows.engine.dvc_repository import PlanError
-from flows.engine.previous_outputs import remove
+from flows.engine.previous_outputs import delete_path
 from flows.machine import stage_lock
 from flows.workers.heartbeat import NOT_WANTED
 from flows.workers.job import Job
@@ -24,7 +24,7 @@ class InCheckout:
 
     def __init__(self, attempt: "Attempt", job: Job) -> None:
         self.attempt, self.job, self.root = attempt, job, attempt.root
-        if mlflow_address.clone(self.root) != job.checkout:
+        if mlflow_address.load_or_create_clone_id(self.root) != job.checkout:
             raise PlanError(f"this worker is in {self.root}, which is not the checkout that the run is of")
 
     def perform(self) -> None:
@@ -32,7 +32,7 @@ class InCheckout:
         job, attempt = self.job, self.attempt
         attempt.reporter.still = self._noted
         holder = f"worker {attempt.status.worker} on {attempt.status.host}, process {attempt.status.pid}"
-        with stage_lock.hold(self.root, job.stage, holder, attempt.phase) as lock:
+        with stage_lock.hold_stage_lock(self.root, job.stage, holder, attempt.phase) as lock:
             if not self._noted():  # a coordinator that has the lock after this may change the outs as it likes
                 attempt.stop(NOT_WANTED, False)
             attempt.phase("")
@@ -48,11 +48,11 @@ class InCheckout:
             attempt.check()
 
     def _noted(self) -> bool:
-        note = attempt_notes.read(self.root, self.job.stage)
+        note = attempt_notes.read_attempt_note(self.root, self.job.stage)
         return note is not None and note.attempt == self.job.attempt
 
     def _clear(self) -> None:
-        for out in hashes(self.job.entry, "outs"):
+        for out in get_entry_hashes(self.job.entry, "outs"):
             path = self.root / out
-            remove(path)
+            delete_path(path)
             path.parent.mkdir(parents=True, exist_ok=True)

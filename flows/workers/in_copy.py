@@ -16,11 +16,11 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flows.engine.checker import Checker, declared
+from flows.engine.checker import Checker, find_declared_out_faults
 from flows.engine.dvc_command import CommandRunner, StageFailed, StageWaiting
-from flows.engine.dvc_lock import data, hashes
+from flows.engine.dvc_lock import get_data_hashes, get_entry_hashes
 from flows.engine.dvc_repository import PlanError
-from flows.engine.previous_outputs import remove
+from flows.engine.previous_outputs import delete_path
 from flows.lineage.execution_record import ExecutionRecord
 from flows.lineage.reproduction import checkout, command, scratch_copy
 from flows.workers import dvc_transfer
@@ -47,7 +47,7 @@ class InCopy:
     def perform(self) -> None:
         """Lay out, run, check, push."""
         job, attempt = self.job, self.attempt
-        with scratch_folder(self.root / HOME, f"{job.stage}-") as (folder, lock):
+        with open_scratch_folder(self.root / HOME, f"{job.stage}-") as (folder, lock):
             target = folder / "copy"
             target.mkdir()
             self._lay_out(target, folder / "patch")
@@ -56,7 +56,7 @@ class InCopy:
             attempt.check()
             log = target / command.LOG / f"{job.stage}.log"
             attempt.reporter.log = log
-            environ = command.variables(self._record(None), target)
+            environ = command.build_reproduction_environment(self._record(None), target)
             environ["POSTTRAIN_RECORDS"] = str(log.with_suffix(".records"))
             try:
                 with attempt.granted(job, environ, lock) as grant:
@@ -83,11 +83,11 @@ class InCopy:
         if not checkout.has_commit(self.root, job.commit):
             raise PlanError(f"commit {job.commit[:8]} is not in {self.root} on {attempt.status.host}; push it first")
         if job.patch:
-            patch.write_bytes(unpacked(job.patch))
+            patch.write_bytes(unpack_patch(job.patch))
         attempt.phase("fetches what the stage reads")
-        self._patiently(lambda: dvc_transfer.fetch(self.root, data(job.entry).values(), job.remote))
+        self._patiently(lambda: dvc_transfer.fetch_objects(self.root, get_data_hashes(job.entry).values(), job.remote))
         try:
-            scratch_copy.make(self.root, self._record(patch if job.patch else None), target)
+            scratch_copy.make_scratch_copy(self.root, self._record(patch if job.patch else None), target)
         except scratch_copy.CannotReproduceError as error:
             raise PlanError(str(error)) from None
         kept, link = self.root / CHECKPOINTS, target / CHECKPOINTS
@@ -96,10 +96,10 @@ class InCopy:
         link.symlink_to(kept)
 
     def _check(self, target: Path) -> None:
-        made = [target / out for out in hashes(self.job.entry, "outs")]
+        made = [target / out for out in get_entry_hashes(self.job.entry, "outs")]
         checker = Checker(target)
         try:
-            if problems := [*declared(target, made)] or checker.problems(made):
+            if problems := [*find_declared_out_faults(target, made)] or checker.problems(made):
                 raise StageFailed(problems[0])
         finally:
             checker.stop()
@@ -109,50 +109,52 @@ class InCopy:
         job, status = self.job, self.attempt.status
         self.attempt.phase("sends what the stage made")
         outs = [
-            {"path": out["path"], **dvc_transfer.keep(self.root, target / out["path"], target)}
+            {"path": out["path"], **dvc_transfer.store_in_cache(self.root, target / out["path"], target)}
             for out in job.entry["outs"]
         ]
         files = {"log": log, **{kind: log.with_suffix(f".{kind}") for kind in ("records", "memory")}}
         status.files = {
-            name: dvc_transfer.keep(self.root, file, target)["md5"] for name, file in files.items() if file.exists()
+            name: dvc_transfer.store_in_cache(self.root, file, target)["md5"]
+            for name, file in files.items()
+            if file.exists()
         }
         entry = {**job.entry, "outs": outs}
-        pushed = [*hashes(entry, "outs").values(), *status.files.values()]
-        self._patiently(lambda: dvc_transfer.push(self.root, pushed, job.remote))
+        pushed = [*get_entry_hashes(entry, "outs").values(), *status.files.values()]
+        self._patiently(lambda: dvc_transfer.push_objects(self.root, pushed, job.remote))
         self.attempt.check()
         self.attempt.check_wanted()
-        self._patiently(lambda: dvc_transfer.push_entry(self.root, entry, job.remote))
-        status.outs, status.environment = outs, run_environment.versions()
+        self._patiently(lambda: dvc_transfer.push_run_cache_entry(self.root, entry, job.remote))
+        status.outs, status.environment = outs, run_environment.collect_versions()
 
     def _patiently(self, what: Callable[[], None]) -> None:
-        dvc_transfer.patiently(what, self.attempt.phase)
+        dvc_transfer.retry_transfer(what, self.attempt.phase)
 
 
 @contextmanager
-def scratch_folder(home: Path, prefix: str) -> Iterator[tuple[Path, int]]:
+def open_scratch_folder(home: Path, prefix: str) -> Iterator[tuple[Path, int]]:
     """A new folder in `home`, deleted at the end, and its open file with a lock, which the command must inherit.
 
     Folders that nobody holds were left by a kill; they are deleted first.
     """
     home.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
-        with _locked(home, fcntl.LOCK_EX):  # so that nobody deletes the new folder before it is locked
-            delete_left(home)
+        with _hold_folder_lock(home, fcntl.LOCK_EX):  # so that nobody deletes the new folder before it is locked
+            delete_abandoned_folders(home)
             folder = Path(tempfile.mkdtemp(dir=home, prefix=prefix))
-            file = stack.enter_context(_locked(folder, fcntl.LOCK_EX))
-        stack.callback(remove, folder)
+            file = stack.enter_context(_hold_folder_lock(folder, fcntl.LOCK_EX))
+        stack.callback(delete_path, folder)
         yield folder, file
 
 
-def delete_left(home: Path) -> None:
+def delete_abandoned_folders(home: Path) -> None:
     """Delete the folders in `home` that no process holds; one that its owner deletes meanwhile is gone as well."""
     for left in [*home.iterdir()] if home.exists() else []:
-        with suppress(BlockingIOError, FileNotFoundError), _locked(left, fcntl.LOCK_EX | fcntl.LOCK_NB):
-            remove(left)
+        with suppress(BlockingIOError, FileNotFoundError), _hold_folder_lock(left, fcntl.LOCK_EX | fcntl.LOCK_NB):
+            delete_path(left)
 
 
 @contextmanager
-def _locked(folder: Path, how: int) -> Iterator[int]:
+def _hold_folder_lock(folder: Path, how: int) -> Iterator[int]:
     file = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
         fcntl.flock(file, how)
@@ -161,12 +163,12 @@ def _locked(folder: Path, how: int) -> Iterator[int]:
         os.close(file)
 
 
-def packed(patch: bytes) -> str:
+def pack_patch(patch: bytes) -> str:
     """The patch as text."""
     return base64.b64encode(zlib.compress(patch)).decode()
 
 
-def unpacked(text: str) -> bytes:
+def unpack_patch(text: str) -> bytes:
     """The patch of a text, of at most LARGEST_PATCH bytes."""
     content = zlib.decompressobj()
     patch = content.decompress(base64.b64decode(text), LARGEST_PATCH)

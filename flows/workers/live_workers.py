@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from flows.workers import prefect_servers
-from flows.workers.pool import plain_away
+from flows.workers.pool import raise_away_as_plan_error
 from flows.workers.prefect_api import Api
 
 
@@ -33,14 +33,14 @@ class Listed:
     running: list[RunningStage] = field(default_factory=list)
 
 
-def live(root: Path) -> list[Listed]:
+def list_live_workers(root: Path) -> list[Listed]:
     """The live workers of all pools; PlanError without a server."""
-    with closing(prefect_servers.connect(root)) as api, plain_away():
+    with closing(prefect_servers.connect_to_prefect(root)) as api, raise_away_as_plan_error():
         facts = {
             (announcement.get("pool"), announcement.get("name")): announcement
             for announcement in api.announced().values()
         }
-        running = _running(api)
+        running = _group_running_stages_by_worker(api)
         listed = []
         for pool in api.pools():
             for worker in api.workers(pool) or ():
@@ -61,13 +61,13 @@ def live(root: Path) -> list[Listed]:
         return listed
 
 
-def held(root: Path) -> list[str]:
+def list_held_pool_reasons(root: Path) -> list[str]:
     """A line for each pool that hands no runs to its workers; PlanError without a server."""
-    with closing(prefect_servers.connect(root)) as api, plain_away():
+    with closing(prefect_servers.connect_to_prefect(root)) as api, raise_away_as_plan_error():
         return [line for line in map(api.held, api.pools()) if line]
 
 
-def _running(api: Api) -> dict[str, list[RunningStage]]:
+def _group_running_stages_by_worker(api: Api) -> dict[str, list[RunningStage]]:
     """What runs, by the worker's name."""
     by_worker: dict[str, list[RunningStage]] = {}
     for run in api.flow_runs(["RUNNING"]):

@@ -15,7 +15,7 @@ from flows.engine import attempt_notes
 from flows.engine.attempt_notes import AttemptNote
 from flows.engine.dvc_command import Progress, StageFailed, StageWaiting, WorkerLost
 from flows.engine.dvc_repository import PlanError
-from flows.engine.dvc_stage import run_cache_key
+from flows.engine.dvc_stage import compute_run_cache_key
 from flows.workers.job import LOST_SECONDS, Job, Status
 from flows.workers.prefect_api import Api, Away
 
@@ -48,19 +48,19 @@ class Pool:
         whenever what is waited for changes. StageFailed if the stage failed or `stopped`, StageWaiting if it waits for
         people, WorkerLost if the attempt may be made again.
         """
-        key, name = run_cache_key(job.entry), noted or job.stage
+        key, name = compute_run_cache_key(job.entry), noted or job.stage
         run = self._left_behind(name, key)
         note = AttemptNote(name, job.attempt, job.transport == "shared", key, self.api.url)
         try:
             if run is None:
-                attempt_notes.write(self.root, note)
+                attempt_notes.write_attempt_note(self.root, note)
                 run = self._submit(job, say, stopped)
-                attempt_notes.write(self.root, replace(note, run=run))
+                attempt_notes.write_attempt_note(self.root, replace(note, run=run))
             return _Following(self, run, job, log, tell, say, stopped).to_the_end()
         except BaseException:
-            attempt_notes.forget(self.root, name)
+            attempt_notes.delete_attempt_note(self.root, name)
             if run is not None:
-                give_up(self.api, run)
+                cancel_attempt(self.api, run)
             raise
 
     def _submit(self, job: Job, say: Callable[[str], None], stopped: Callable[[], bool]) -> str:
@@ -81,16 +81,16 @@ class Pool:
         """The flow run of an attempt that a killed coordinator waited for, if it makes the same and goes on; others are
         given up.
         """
-        note = attempt_notes.read(self.root, name)
+        note = attempt_notes.read_attempt_note(self.root, name)
         if note is None or note.url != self.api.url or not note.run:
             return None
-        with plain_away():
+        with raise_away_as_plan_error():
             run = self.api.flow_run(note.run)
         if run is None or run.state in ("CRASHED", "CANCELLED", "CANCELLING", "FAILED"):
             return None
         if note.key == key and not note.shared:
             return note.run
-        give_up(self.api, note.run)
+        cancel_attempt(self.api, note.run)
         return None
 
 
@@ -154,7 +154,7 @@ class _Following:
             self.heard = now
             self._wait_for_worker(now)
         elif not self.status.beat:
-            if now - self.heard > start_seconds():
+            if now - self.heard > get_start_timeout():
                 raise WorkerLost(f"the worker of pool {self.pool.name} that took it has not begun")
         elif now - self.heard > LOST_SECONDS:
             raise WorkerLost(f"worker {self._worker()} has not reported for {now - self.heard:.0f} s")
@@ -179,7 +179,7 @@ class _Following:
         if online:
             self.worker_seen = now
         elif now - self.worker_seen > NO_WORKER_SECONDS:
-            raise StageFailed(no_worker(self.pool.name))
+            raise StageFailed(format_no_worker_message(self.pool.name))
 
     def _show(self) -> None:
         status = self.status
@@ -198,25 +198,25 @@ class _Following:
             self.log_lines += len(lines)
 
 
-def start_seconds() -> float:
+def get_start_timeout() -> float:
     """How long a worker may take to begin: POSTTRAIN_START_SECONDS, else START_SECONDS."""
     text = os.environ.get("POSTTRAIN_START_SECONDS", "")
     return float(text) if text.replace(".", "", 1).isdigit() else START_SECONDS
 
 
-def give_up(api: Api, run: str) -> None:
+def cancel_attempt(api: Api, run: str) -> None:
     """Tell an attempt that nobody waits for it, as far as the server can be reached."""
     with suppress(Away, PlanError):
         api.set_state(run, "CANCELLED", "the coordinator does not wait for it any more")
 
 
-def no_worker(pool: str) -> str:
+def format_no_worker_message(pool: str) -> str:
     """The line for a pool without a live worker."""
     return f"pool {pool} has no live worker; start one with `posttrain worker --pool {pool}`, or run without pools"
 
 
 @contextmanager
-def plain_away() -> Iterator[None]:
+def raise_away_as_plan_error() -> Iterator[None]:
     """Turn Away into a PlanError."""
     try:
         yield

@@ -55,7 +55,7 @@ class Api:
 
     def __init__(self, url: str, environ: Mapping[str, str] | None = None) -> None:
         self._address = url.rstrip("/")
-        self.url = mlflow_address.public(self._address)  # as it may be shown and kept: without a password
+        self.url = mlflow_address.redact_address(self._address)  # as it may be shown and kept: without a password
         environ = os.environ if environ is None else environ
         headers = dict(json.loads(environ.get("PREFECT_CLIENT_CUSTOM_HEADERS") or "{}"))
         if key := environ.get("PREFECT_API_KEY"):
@@ -144,7 +144,7 @@ class Api:
     def flow_run(self, run: str) -> PrefectFlowRun | None:
         """A flow run; None if there is none of this id."""
         record = self._find(f"/flow_runs/{run}")
-        return None if record is None else _flow_run(record)
+        return None if record is None else _parse_flow_run(record)
 
     def flow_runs(self, states: Sequence[str]) -> list[PrefectFlowRun]:
         """The runs of stages in one of these states, newest first."""
@@ -154,7 +154,7 @@ class Api:
             "sort": "START_TIME_DESC",
             "limit": 200,
         }
-        return [_flow_run(record) for record in self._ask("POST", "/flow_runs/filter", body)]
+        return [_parse_flow_run(record) for record in self._ask("POST", "/flow_runs/filter", body)]
 
     def set_state(self, run: str, state: str, message: str = "", force: bool = False) -> bool:
         """Ask for a state; whether the server accepted it. It lets a cancelled run begin, forced or not."""
@@ -168,11 +168,15 @@ class Api:
 
     def post_status(self, run: str, status: Mapping[str, Any]) -> str:
         """Make the run's status artifact; its id."""
-        return str(self._ask("POST", "/artifacts/", {"type": "posttrain", "flow_run_id": run, **_status(status)})["id"])
+        return str(
+            self._ask(
+                "POST", "/artifacts/", {"type": "posttrain", "flow_run_id": run, **_build_status_artifact(status)}
+            )["id"]
+        )
 
     def update_status(self, artifact: str, status: Mapping[str, Any]) -> None:
         """Replace the content of a status artifact."""
-        self._ask("PATCH", f"/artifacts/{artifact}", _status(status))
+        self._ask("PATCH", f"/artifacts/{artifact}", _build_status_artifact(status))
 
     def status(self, run: str) -> dict[str, Any]:
         """The newest content of the run's status artifact; nothing before there is one."""
@@ -183,7 +187,7 @@ class Api:
 
     def write_log(self, run: str, lines: Sequence[str]) -> None:
         """Append lines to the run's log."""
-        for some in _portions(lines):
+        for some in _split_log_lines(lines):
             now = datetime.now(UTC)
             logs = [
                 {
@@ -232,7 +236,7 @@ class Api:
         try:
             answer = self._client.request(method, self._address + path, json=body)
         except httpx.HTTPError as error:
-            detail = mlflow_address.clean(" ".join(str(error).split()))
+            detail = mlflow_address.redact_secrets(" ".join(str(error).split()))
             raise Away(f"{self.url} ({type(error).__name__}: {detail})") from None
         if answer.status_code >= 500 or answer.status_code == 429:
             raise Away(f"{self.url} (status {answer.status_code})")
@@ -247,21 +251,21 @@ class Api:
             raise PlanError(f"{self.url}: expected Prefect's API there, got something else") from None
 
 
-def _flow_run(record: Mapping[str, Any]) -> PrefectFlowRun:
+def _parse_flow_run(record: Mapping[str, Any]) -> PrefectFlowRun:
     state = (record.get("state") or {}).get("type") or record.get("state_type") or "PENDING"
     return PrefectFlowRun(
         record["id"], record["name"], state, record.get("parameters") or {}, record.get("start_time") or ""
     )
 
 
-def _status(status: Mapping[str, Any]) -> dict[str, Any]:
+def _build_status_artifact(status: Mapping[str, Any]) -> dict[str, Any]:
     """The status as an artifact, with a line for Prefect's pages (its metadata would be cut after 500 letters)."""
     step, total = status.get("step") or 0, status.get("total") or 0
     line = f"step {step} of {total}" if total else str(status.get("phase") or "runs")
     return {"data": dict(status), "description": f"{line} on {status.get('worker') or status.get('host')}"}
 
 
-def _portions(lines: Sequence[str]) -> Iterator[list[str]]:
+def _split_log_lines(lines: Sequence[str]) -> Iterator[list[str]]:
     portion, size = list[str](), 0
     for line in lines:
         if portion and (len(portion) == LOG_LINES or size + len(line) > LOG_BYTES):

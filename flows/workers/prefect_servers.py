@@ -15,7 +15,7 @@ NONE = (
 _used: list[server.Server] = []  # the repository's own, which stays as long as this process
 
 
-def configure(root: Path) -> str | None:
+def configure_prefect_environment(root: Path) -> str | None:
     """Set Prefect's variables in the environment, where it is clear which server is meant; its address, or None without
     one.
 
@@ -23,11 +23,11 @@ def configure(root: Path) -> str | None:
     """
     if url := os.environ.get("PREFECT_API_URL"):
         return url
-    if server.answers(root):
+    if server.is_server_answering(root):
         _used.append(server.Server(root))
-        os.environ.update(server.environ(root))
+        os.environ.update(server.build_client_environment(root))
         return os.environ["PREFECT_API_URL"]
-    if not _profiles().exists():
+    if not _get_profiles_path().exists():
         return None
     from prefect.settings import get_current_settings
 
@@ -38,9 +38,9 @@ def configure(root: Path) -> str | None:
     return os.environ.get("PREFECT_API_URL")
 
 
-def connect(root: Path) -> Api:
+def connect_to_prefect(root: Path) -> Api:
     """A client of the server; PlanError where there is none, or where it does not answer."""
-    url = configure(root)
+    url = configure_prefect_environment(root)
     if url is None:
         raise PlanError(NONE)
     api = Api(url)
@@ -52,6 +52,6 @@ def connect(root: Path) -> Api:
     return api
 
 
-def _profiles() -> Path:
+def _get_profiles_path() -> Path:
     home = Path(os.environ.get("PREFECT_HOME", "~/.prefect")).expanduser()
     return Path(os.environ.get("PREFECT_PROFILES_PATH", home / "profiles.toml"))

@@ -13,11 +13,11 @@ from typing import Any
 from rich.console import Console
 
 from flows.engine.dvc_repository import PlanError
-from flows.machine.resources import gpus
-from flows.orchestration.server import be_quiet
+from flows.machine.resources import list_gpus
+from flows.orchestration.server import disable_logging_and_telemetry
 from flows.workers import in_copy, prefect_servers
 from flows.workers.attempt import NAME, ROOT, WORKER
-from flows.workers.pool import plain_away
+from flows.workers.pool import raise_away_as_plan_error
 from flows.workers.prefect_api import ENDED, Api, Away, PoolWorker
 from tasks.common import mlflow_address
 
@@ -35,12 +35,12 @@ LEAVING, LEAVING_SECONDS = (
 OLD_SECONDS = 86_400.0  # after which a worker that does not live will not come back
 
 
-def serve(root: Path, console: Console, pool: str, name: str | None, limit: int | None) -> int:
+def run_worker(root: Path, console: Console, pool: str, name: str | None, limit: int | None) -> int:
     """Take stages from the pool until Ctrl-C; the pool is made if there is none of this name."""
-    be_quiet()
-    api = prefect_servers.connect(root)
-    in_copy.delete_left(root / in_copy.HOME)
-    devices = gpus(os.environ)
+    disable_logging_and_telemetry()
+    api = prefect_servers.connect_to_prefect(root)
+    in_copy.delete_abandoned_folders(root / in_copy.HOME)
+    devices = list_gpus(os.environ)
     name = name or f"{socket.gethostname()}-{os.getpid()}"
     limit = limit or max(len(devices), 1)
     os.environ.update(OFTEN)
@@ -55,27 +55,27 @@ def serve(root: Path, console: Console, pool: str, name: str | None, limit: int 
         "host": socket.gethostname(),
         "devices": devices,
         "limit": limit,
-        "checkout": mlflow_address.clone(root),
+        "checkout": mlflow_address.load_or_create_clone_id(root),
         "since": time.time(),
     }
-    with plain_away():
+    with raise_away_as_plan_error():
         api.ensure_pool(pool, ProcessWorker.get_default_base_job_template())
         if any(worker.name == name and worker.online for worker in api.workers(pool) or ()):
             raise PlanError(f"--name {name}: a worker of this name is at work in pool {pool}")
-        _forget_killed(api)
+        _withdraw_dead_workers(api)
         api.announce(variable, facts)
     have = f"GPU {', '.join(devices)}" if devices else "no GPU"
     console.print(f"worker {name} of pool {pool} ({have}) takes stages from {api.url}; Ctrl-C stops it", markup=False)
     attempts: list[str] = []
     try:
-        _work(ProcessWorker, pool, name, limit, attempts, lambda line: console.print(line, markup=False))
+        _run_until_signal(ProcessWorker, pool, name, limit, attempts, lambda line: console.print(line, markup=False))
     finally:
-        _leave(api, pool, name, variable, attempts)
+        _deregister_worker(api, pool, name, variable, attempts)
         console.print("stopped")
     return 0
 
 
-def _forget_killed(api: Api) -> None:
+def _withdraw_dead_workers(api: Api) -> None:
     """Withdraw what workers have announced that were killed: for long neither they nor the server's list have said that
     one lives.
     """
@@ -85,16 +85,18 @@ def _forget_killed(api: Api) -> None:
             continue
         workers = {worker.name: worker for worker in api.workers(str(facts.get("pool"))) or ()}
         worker = workers.get(str(facts.get("name")))
-        if worker is None or not (worker.online or _heard(worker) > long_ago):
+        if worker is None or not (worker.online or _get_last_heartbeat_time(worker) > long_ago):
             api.withdraw(variable)
 
 
-def _heard(worker: PoolWorker) -> float:
+def _get_last_heartbeat_time(worker: PoolWorker) -> float:
     """When the server heard of the worker last, in seconds since 1970; 0 where it does not say."""
     return datetime.fromisoformat(worker.last_heard).timestamp() if worker.last_heard else 0.0
 
 
-def _work(worker_type: type, pool: str, name: str, limit: int, attempts: list[str], say: Callable[[str], None]) -> None:
+def _run_until_signal(
+    worker_type: type, pool: str, name: str, limit: int, attempts: list[str], say: Callable[[str], None]
+) -> None:
     """Take stages until SIGINT or SIGTERM, and note their flow runs in `attempts`; the processes of attempts that run
     then are killed.
     """
@@ -125,7 +127,7 @@ def _work(worker_type: type, pool: str, name: str, limit: int, attempts: list[st
     anyio.run(until_signal)
 
 
-def _leave(api: Api, pool: str, name: str, variable: str, attempts: Sequence[str]) -> None:
+def _deregister_worker(api: Api, pool: str, name: str, variable: str, attempts: Sequence[str]) -> None:
     """Tell the server that the worker and the attempts that still ran have ended; a server that is away is asked again,
     then left.
     """

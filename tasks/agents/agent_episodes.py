@@ -15,9 +15,9 @@ import pandas as pd
 import torch
 
 from tasks.agents.configs.agent_episodes import AgentEpisodesConfig, EpisodeSet
-from tasks.agents.environments.as_gymnasium import Described, code_of
-from tasks.agents.environments.games import optimum
-from tasks.agents.environments.user_environments import is_unfinished
+from tasks.agents.environments.as_gymnasium import Described, hash_game_code
+from tasks.agents.environments.games import find_optimal_return
+from tasks.agents.environments.user_environments import is_episode_truncated
 from tasks.agents.playing import episode_files, minari_export, playing
 from tasks.agents.playing.episode_files import World
 from tasks.agents.playing.minari_export import Transcribed
@@ -25,7 +25,7 @@ from tasks.agents.playing.playing import GameEpisode
 from tasks.agents.playing.tables import EpisodeTable
 from tasks.common import models, tables
 from tasks.common.errors import ConfigError, DataError
-from tasks.common.tracking import progress
+from tasks.common.tracking import iterate_with_progress
 from tasks.stage import Metrics, main
 
 AT_ONCE = 100  # games played side by side
@@ -50,8 +50,11 @@ def run(config: AgentEpisodesConfig, policies: Path, episodes: Path, environment
     `environment_files` are those of the user's environments.
     """
     episode_set, world = config.sets[out.name], episode_files.read_world(episodes)
-    whole = [*_expert(episode_set, world, episodes, out.name), *_played(config, episode_set, world, policies)]
-    pairs = _common(whole, config.least)
+    whole = [
+        *_iterate_expert_episodes(episode_set, world, episodes, out.name),
+        *_play_policy_episodes(config, episode_set, world, policies),
+    ]
+    pairs = _drop_rare_action_episodes(whole, config.least)
     kept_episodes, optima = [episode for episode, _ in pairs], [best for _, best in pairs if best is not None]
     returns = [sum(episode.rewards) for episode in kept_episodes]
     if not kept_episodes:
@@ -66,9 +69,9 @@ def run(config: AgentEpisodesConfig, policies: Path, episodes: Path, environment
         config.decay,
         actions=sorted({action for episode in kept_episodes for action in episode.actions}),
         optimum=sum(optima) / len(optima) if optima else max(returns),
-        code=code_of(world.kind, environment_files),
+        code=hash_game_code(world.kind, environment_files),
     )
-    minari_export.write(kept_episodes, described, out)
+    minari_export.write_minari_dataset(kept_episodes, described, out)
     return {
         "episodes": len(kept_episodes),
         "left_out": 1 - len(kept_episodes) / len(whole),
@@ -81,7 +84,7 @@ def run(config: AgentEpisodesConfig, policies: Path, episodes: Path, environment
     }
 
 
-def _expert(
+def _iterate_expert_episodes(
     episode_set: EpisodeSet, world: World, folder: Path, name: str
 ) -> Iterator[tuple[Transcribed, float | None]]:
     """The expert's first recorded episodes, each with its game's optimum.
@@ -89,7 +92,9 @@ def _expert(
     Its actions are said again, since what is read behind the last one is not recorded.
     """
     turns = episode_files.read_turns(folder, "train")
-    games = tables.records(tables.read(EpisodeTable, folder / "train_episodes.parquet").sort_values("episode"))
+    games = tables.list_records(
+        tables.read_table(EpisodeTable, folder / "train_episodes.parquet").sort_values("episode")
+    )
     if episode_set.expert > len(games):
         raise ConfigError(
             f"params.yaml: branches.agent_episodes.{name}.expert: expected at most the {len(games)} that are "
@@ -107,12 +112,14 @@ def _expert(
             [*rows["action"]],
             [turn.observation for turn in heard],
             [turn.reward for turn in heard],
-            terminated=heard[-1].done and not is_unfinished(heard[-1].counted),
+            terminated=heard[-1].done and not is_episode_truncated(heard[-1].counted),
         )
         yield episode, None if pd.isna(row["optimum"]) else float(row["optimum"])
 
 
-def _common(pairs: Sequence[tuple[Transcribed, float | None]], least: int) -> list[tuple[Transcribed, float | None]]:
+def _drop_rare_action_episodes(
+    pairs: Sequence[tuple[Transcribed, float | None]], least: int
+) -> list[tuple[Transcribed, float | None]]:
     """The episodes whose every action is said in `least` turns or more of all.
 
     What is said is the policy's choice, so what is left is the play of one that makes no rare slips, in the same game.
@@ -121,30 +128,32 @@ def _common(pairs: Sequence[tuple[Transcribed, float | None]], least: int) -> li
     return [(episode, best) for episode, best in pairs if all(counts[action] >= least for action in episode.actions)]
 
 
-def _played(
+def _play_policy_episodes(
     config: AgentEpisodesConfig, episode_set: EpisodeSet, world: World, policies: Path
 ) -> Iterator[tuple[Transcribed, float | None]]:
     """The policy's episodes, seed by seed, each with its game's optimum."""
     if not episode_set.episodes:
         return
     first = world.seed + FIRST + SEEDS * config.seed
-    folders = episode_files.policies_in(policies)
-    for folder in progress(folders, len(folders)):
+    folders = episode_files.list_policy_folders(policies)
+    for folder in iterate_with_progress(folders, len(folders)):
         model, tokenizer = models.load_model(folder), models.load_tokenizer(folder)
-        generator = torch.Generator(models.device()).manual_seed(config.seed)
-        how = playing.sampling(model, tokenizer, config.max_action_tokens, episode_set.temperature)
+        generator = torch.Generator(models.choose_device()).manual_seed(config.seed)
+        how = playing.build_action_sampling(model, tokenizer, config.max_action_tokens, episode_set.temperature)
         stream = islice(world.stream("train", first), episode_set.episodes)
         while games := [*islice(stream, AT_ONCE)]:
-            best = [optimum(game.environment) for game in games]
-            played = playing.play(model, tokenizer, games, how, generator)
+            best = [find_optimal_return(game.environment) for game in games]
+            played = playing.play_games(model, tokenizer, games, how, generator)
             yield from (
-                (_transcribed(episode), value) for episode, value in zip(played, best, strict=True) if episode.actions
+                (_transcribe_episode(episode), value)
+                for episode, value in zip(played, best, strict=True)
+                if episode.actions
             )
 
 
-def _transcribed(episode: GameEpisode) -> Transcribed:
+def _transcribe_episode(episode: GameEpisode) -> Transcribed:
     """An episode that the context cut short, the limit of turns, or a fault of its environment, would have gone on."""
-    terminated = not episode.context_cut and not is_unfinished(episode.counted)
+    terminated = not episode.context_cut and not is_episode_truncated(episode.counted)
     return Transcribed(
         episode.game.seed, episode.game.opening, episode.actions, episode.observations, episode.rewards, terminated
     )

@@ -11,13 +11,13 @@ import pandas as pd
 import torch
 
 from tasks.agents.configs.agent_returns import AgentReturnsConfig
-from tasks.agents.environments.games import optimum
+from tasks.agents.environments.games import find_optimal_return
 from tasks.agents.environments.host import FAULTS, TURNS_CUT
 from tasks.agents.playing import episode_files, playing
 from tasks.agents.playing.playing import GameEpisode
 from tasks.agents.playing.tables import SampledEpisodes, SampledTurns
 from tasks.common import models, tables
-from tasks.common.tracking import progress
+from tasks.common.tracking import iterate_with_progress
 from tasks.stage import Metrics, main
 
 METRICS = {
@@ -40,26 +40,26 @@ def run(config: AgentReturnsConfig, policies: Path, episodes: Path, environment_
     `environment_files` are those of the user's environments.
     """
     world = episode_files.read_world(episodes)
-    folders = episode_files.policies_in(policies)
+    folders = episode_files.list_policy_folders(policies)
     frames, turns, context_cut = list[pd.DataFrame](), list[pd.DataFrame](), list[bool]()
-    for folder, temperature in progress(
+    for folder, temperature in iterate_with_progress(
         [*product(folders, config.temperatures)], len(folders) * len(config.temperatures)
     ):
         if temperature == config.temperatures[0]:
             model, tokenizer = models.load_model(folder), models.load_tokenizer(folder)
         seed = int(folder.name.removeprefix("seed-")) if folder != policies else -1
         games = world.games("test", config.games)
-        best = [optimum(game.environment) for game in games]
-        generator = torch.Generator(models.device()).manual_seed(config.seed)
-        how = playing.sampling(model, tokenizer, config.max_action_tokens, temperature)
-        played = playing.play(model, tokenizer, games, how, generator)
+        best = [find_optimal_return(game.environment) for game in games]
+        generator = torch.Generator(models.choose_device()).manual_seed(config.seed)
+        how = playing.build_action_sampling(model, tokenizer, config.max_action_tokens, temperature)
+        played = playing.play_games(model, tokenizer, games, how, generator)
         key = {"seed": seed, "temperature": temperature}
-        frames.append(_episodes(played, best).assign(**key))
-        turns.append(_turns(played).assign(**key))
+        frames.append(_build_episode_table(played, best).assign(**key))
+        turns.append(_build_turn_table(played).assign(**key))
         context_cut += [episode.context_cut for episode in played]
     sampled_episodes = pd.concat(frames, ignore_index=True)
-    tables.write(SampledEpisodes, sampled_episodes, out / EPISODES)
-    tables.write(SampledTurns, pd.concat(turns, ignore_index=True), out / TURNS)
+    tables.write_table(SampledEpisodes, sampled_episodes, out / EPISODES)
+    tables.write_table(SampledTurns, pd.concat(turns, ignore_index=True), out / TURNS)
     copyfile(episodes / episode_files.ENVIRONMENT, out / episode_files.ENVIRONMENT)
     for name in OF_TRAINING:
         if (policies / name).is_file():
@@ -75,7 +75,7 @@ def run(config: AgentReturnsConfig, policies: Path, episodes: Path, environment_
     return {**means, **({"optimum": float(optima.mean())} if len(optima) else {})}
 
 
-def _episodes(played: list[GameEpisode], best: list[float | None]) -> pd.DataFrame:
+def _build_episode_table(played: list[GameEpisode], best: list[float | None]) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "episode": range(len(played)),
@@ -88,7 +88,7 @@ def _episodes(played: list[GameEpisode], best: list[float | None]) -> pd.DataFra
     )
 
 
-def _turns(played: list[GameEpisode]) -> pd.DataFrame:
+def _build_turn_table(played: list[GameEpisode]) -> pd.DataFrame:
     rows = []
     for number, episode in enumerate(played):
         for row in episode.spoken(number):

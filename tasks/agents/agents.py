@@ -21,9 +21,9 @@ from tasks.algorithms.common.optimizer import METRICS as OPTIMIZER_METRICS
 from tasks.algorithms.common.optimizer import Optimizer, OptimizerSettings
 from tasks.algorithms.common.precision import TrainedWeights
 from tasks.common import models, tables
-from tasks.common.checkpoints import ResumableTraining, Stateful, resumable
-from tasks.common.config import settings_of
-from tasks.common.tracking import Row, part
+from tasks.common.checkpoints import ResumableTraining, Stateful, open_resumable_training
+from tasks.common.config import build_settings
+from tasks.common.tracking import Row, show_progress_as_part
 from tasks.language.training import trained_model
 from tasks.stage import Metrics, main
 
@@ -41,23 +41,23 @@ def run(config: AgentsConfig, policy: Path, episodes: Path, environment_files: P
     with ExitStack() as trainings:  # checkpoints of seeds that are done stay until all are
         for number, seed in enumerate(config.seeds):
             training = trainings.enter_context(
-                resumable(
+                open_resumable_training(
                     f"agents-{out.name}-{seed}", config, policy, episodes / episode_files.ENVIRONMENT, environment_files
                 )
             )
-            with part(number, len(config.seeds)):
-                curves.append(_train(training, config, agent_config, world, seed, policy, out / f"seed-{seed}"))
-        curves = playing.counted_throughout(curves)
+            with show_progress_as_part(number, len(config.seeds)):
+                curves.append(_train_seed(training, config, agent_config, world, seed, policy, out / f"seed-{seed}"))
+        curves = playing.fill_missing_counts(curves)
         steps = [
             {"seed": seed, "step": step, **row}
             for seed, rows in zip(config.seeds, curves, strict=True)
             for step, row in enumerate(rows, start=1)
         ]
         pd.DataFrame(steps).to_csv(out / "curves.csv", index=False)
-    return tables.mean_row([tables.final_metrics(rows) for rows in curves])
+    return tables.compute_mean_row([tables.compute_final_metrics(rows) for rows in curves])
 
 
-def _train(
+def _train_seed(
     training: ResumableTraining,
     config: AgentsConfig,
     agent_config: AgentConfig,
@@ -68,8 +68,11 @@ def _train(
 ) -> list[Row]:
     """One seed: its curve; the policy goes to `out`."""
     torch.manual_seed(seed)
-    trained, tokenizer = trained_model.load(policy, config.training), models.load_tokenizer(policy)
-    settings, optimizing = loop_settings(config, agent_config, seed), settings_of(config.training, OptimizerSettings)
+    trained, tokenizer = trained_model.load_trainable_model(policy, config.training), models.load_tokenizer(policy)
+    settings, optimizing = (
+        build_loop_settings(config, agent_config, seed),
+        build_settings(config.training, OptimizerSettings),
+    )
     updates = config.steps * (config.epochs * config.minibatches if agent_config.update == "clip" else 1)
     optimizer = Optimizer(trained.model, agent_config.learning_rate, updates, config.clip, optimizing)
     state: dict[str, Stateful] = {"policy": trained.weights, "optimizer": optimizer}
@@ -79,7 +82,7 @@ def _train(
         steps = updates if agent_config.update == "clip" else config.steps * config.critic_updates
         critic_optimizer = Optimizer(critic, config.critic_learning_rate, steps, config.clip, optimizing)
         state |= {"critic": TrainedWeights(critic), "critic_optimizer": critic_optimizer}
-    how = playing.sampling(trained.model, tokenizer, config.max_action_tokens, config.temperature)
+    how = playing.build_action_sampling(trained.model, tokenizer, config.max_action_tokens, config.temperature)
 
     collect = GameCollector(trained.model, tokenizer, world, seed, config.games, config.episodes, how)
 
@@ -93,7 +96,7 @@ def _train(
     return rows
 
 
-def loop_settings(config: AgentsConfig, agent_config: AgentConfig, seed: int) -> LoopSettings:
+def build_loop_settings(config: AgentsConfig, agent_config: AgentConfig, seed: int) -> LoopSettings:
     """What the loop needs to know of a policy and of what all share."""
     return LoopSettings(
         credit=agent_config.credit,
@@ -108,7 +111,7 @@ def loop_settings(config: AgentsConfig, agent_config: AgentConfig, seed: int) ->
         minibatches=config.minibatches,
         critic_updates=config.critic_updates,
         temperature=config.temperature,
-        region=settings_of(config, TrustRegion),
+        region=build_settings(config, TrustRegion),
         micro_batch=config.micro_batch,
         seed=seed,
     )

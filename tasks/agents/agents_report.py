@@ -23,14 +23,14 @@ def run(config: AgentsReportConfig, returns: Path, out: Path) -> Metrics:
     if missing:
         raise ConfigError(f"params.yaml: agents_report.policies: {missing[0]} was not measured ({returns} lacks it)")
     policies = {
-        name: policy_returns.read(returns / name, name, policy_config)
+        name: policy_returns.load_policy_episodes(returns / name, name, policy_config)
         for name, policy_config in config.policies.items()
     }
-    judged = [verdicts.judge(expectation, policies) for expectation in config.expectations]
+    judged = [verdicts.judge_expectation(expectation, policies) for expectation in config.expectations]
     by_environment: dict[str, list[policy_returns.PolicyEpisodes]] = {}
     for policy in policies.values():
         by_environment.setdefault(policy.environment, []).append(policy)
-    rows = {name: policy_returns.row(policy) for name, policy in policies.items()}
+    rows = {name: policy_returns.build_policy_row(policy) for name, policy in policies.items()}
     tables = {
         environment: {
             "rows": [rows[policy.name] for policy in group],
@@ -41,21 +41,29 @@ def run(config: AgentsReportConfig, returns: Path, out: Path) -> Metrics:
         }
         for environment, group in by_environment.items()
     }
-    knowing_tables, drawn = knowledge_calibration.view([*policies.values()])
+    knowing_tables, drawn = knowledge_calibration.build_knowledge_view([*policies.values()])
     view = {
-        "sentence": verdicts.headline(judged),
+        "sentence": verdicts.format_verdict_headline(judged),
         "verdicts": judged,
         "tables": tables,
         "known": knowing_tables,
-        "bought": costs.table([*policies.values()]),
-        "episodes": [read for policy in policies.values() for read in policy_returns.readable(policy, config.shown)],
+        "bought": costs.build_cost_table([*policies.values()]),
+        "episodes": [
+            read
+            for policy in policies.values()
+            for read in policy_returns.build_readable_episodes(policy, config.shown)
+        ],
     }
     templates = Path(__file__).parent / "reporting/templates"
-    pages.write(
+    pages.write_report_pages(
         templates,
         "agents_report",
         view,
-        {**figures.learning([*policies.values()]), **drawn, **costs.figures([*policies.values()])},
+        {
+            **figures.render_learning_curves([*policies.values()]),
+            **drawn,
+            **costs.render_cost_figures([*policies.values()]),
+        },
         out,
     )
     metrics = {}

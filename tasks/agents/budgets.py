@@ -24,12 +24,12 @@ from tasks.algorithms.agents.transcripts import Transcript, make_transcripts
 from tasks.algorithms.agents.trust_region import TrustRegion
 from tasks.algorithms.common.optimizer import Optimizer, OptimizerSettings
 from tasks.algorithms.language import sft
-from tasks.algorithms.language.sequences import batches_per_run, shuffled
+from tasks.algorithms.language.sequences import count_batches, iterate_shuffled_batches
 from tasks.common import models
-from tasks.common.checkpoints import ResumableTraining, resumable
-from tasks.common.config import settings_of
+from tasks.common.checkpoints import ResumableTraining, open_resumable_training
+from tasks.common.config import build_settings
 from tasks.common.errors import ConfigError
-from tasks.common.tracking import Row, part
+from tasks.common.tracking import Row, show_progress_as_part
 from tasks.language.training import trained_model
 from tasks.stage import Metrics, main
 
@@ -65,8 +65,8 @@ def run(
     with ExitStack() as trainings:  # checkpoints of seeds that are done stay until all are
         for number, seed in enumerate(config.seeds):
             inputs = (policy, teacher, episodes / episode_files.ENVIRONMENT, environment_files)
-            training = trainings.enter_context(resumable(f"budgets-{out.name}-{seed}", config, *inputs))
-            with part(number, len(config.seeds)):
+            training = trainings.enter_context(open_resumable_training(f"budgets-{out.name}-{seed}", config, *inputs))
+            with show_progress_as_part(number, len(config.seeds)):
                 learner = _Learner(config, out.name, world, seed, policy)
                 purchase, rows = learner.train(training, teacher, out / f"seed-{seed}")
             paid.append(purchase)
@@ -87,8 +87,13 @@ class _Learner:
         torch.manual_seed(seed)
         self.config, self.name, self.own = config, name, config.policies[name]
         self.world, self.seed = world, seed
-        self.trained, self.tokenizer = trained_model.load(policy, config.training), models.load_tokenizer(policy)
-        how = playing.sampling(self.trained.model, self.tokenizer, config.max_action_tokens, config.temperature)
+        self.trained, self.tokenizer = (
+            trained_model.load_trainable_model(policy, config.training),
+            models.load_tokenizer(policy),
+        )
+        how = playing.build_action_sampling(
+            self.trained.model, self.tokenizer, config.max_action_tokens, config.temperature
+        )
         self.collect = GameCollector(
             self.trained.model, self.tokenizer, world, seed, config.games, config.episodes, how
         )
@@ -108,12 +113,14 @@ class _Learner:
             self._check(bought.number, "purchase")
             paid = {"spent": bought.spent, "number": float(bought.number)}
             learned = len(bought.pairs) or len(bought.episodes)  # nothing where all comparisons were ties
-            steps = batches_per_run(learned, self.config.batch_size, self.config.epochs) if learned else 0
+            steps = count_batches(learned, self.config.batch_size, self.config.epochs) if learned else 0
             optimizer = self._optimizer(max(1, steps))
             fit = partial(self._imitated, bought.episodes, optimizer)
             if bought.pairs:
                 pad = self.tokenizer.pad_token_id
-                reference = preference.reference_logps(self.trained.model, bought.pairs, pad, self.config.batch_size)
+                reference = preference.compute_episode_reference_logps(
+                    self.trained.model, bought.pairs, pad, self.config.batch_size
+                )
                 fit = partial(self._compared, bought.pairs, reference, optimizer)
         rows = list[Row]()
         if steps:
@@ -124,15 +131,17 @@ class _Learner:
     def _buy(self, teacher: Path) -> Bought:
         config, budget, prices = self.config, self.own, self.config.prices
         if budget.source == "demonstrations":
-            return purchases.demonstrations(self.world, self.tokenizer, self.seed, budget.dollars, prices.demonstration)
+            return purchases.buy_demonstrations(
+                self.world, self.tokenizer, self.seed, budget.dollars, prices.demonstration
+            )
         if budget.source == "teacher":
             model, words = models.load_model(teacher), models.load_tokenizer(teacher)
-            greedy = playing.sampling(model, words, config.max_action_tokens, 0.0)
+            greedy = playing.build_action_sampling(model, words, config.max_action_tokens, 0.0)
             plays = GameCollector(model, words, self.world, self.seed, config.games * config.episodes, 1, greedy)
-            return purchases.anothers(plays, self.tokenizer, budget.dollars, prices.teacher)
+            return purchases.buy_teacher_episodes(plays, self.tokenizer, budget.dollars, prices.teacher)
         if budget.source == "successes":
-            return purchases.successes(self.collect, budget.dollars, prices.reward)
-        return purchases.comparisons(self.collect, budget.dollars, prices.comparison)
+            return purchases.buy_successful_episodes(self.collect, budget.dollars, prices.reward)
+        return purchases.buy_comparisons(self.collect, budget.dollars, prices.comparison)
 
     def _check(self, number: int, what: str) -> None:
         if not number:
@@ -142,13 +151,15 @@ class _Learner:
             )
 
     def _optimizer(self, steps: int) -> Optimizer:
-        settings = settings_of(self.config.training, OptimizerSettings)
+        settings = build_settings(self.config.training, OptimizerSettings)
         return Optimizer(self.trained.model, self.own.learning_rate, steps, self.config.clip, settings)
 
     def _rows(self, count: int, start: int) -> Iterator[list[int]]:
         """The rows of each batch, from a step on."""
         generator = torch.Generator().manual_seed(self.seed)
-        for step, rows in enumerate(shuffled(count, self.config.batch_size, self.config.epochs, generator)):
+        for step, rows in enumerate(
+            iterate_shuffled_batches(count, self.config.batch_size, self.config.epochs, generator)
+        ):
             if step >= start:
                 yield [*rows]
 

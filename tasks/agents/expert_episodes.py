@@ -5,7 +5,7 @@ from itertools import islice
 from pathlib import Path
 
 from tasks.agents.configs.expert_episodes import ExpertEpisodesConfig
-from tasks.agents.environments.games import optimum
+from tasks.agents.environments.games import find_optimal_return
 from tasks.agents.environments.splits import Split
 from tasks.agents.playing import episode_files
 from tasks.agents.playing.tables import EpisodeTable, Turns
@@ -35,7 +35,7 @@ def run(config: ExpertEpisodesConfig, environment_files: Path, out: Path) -> Met
     for split, count in counts.items():
         turns, episodes, fault = list[Record](), list[Record](), ""
         for game in islice(world.stream(split, config.seed), count):  # one open game at a time
-            best, expert = optimum(game.environment), episode_files.expert_play(game, len(episodes))
+            best, expert = find_optimal_return(game.environment), episode_files.play_expert_game(game, len(episodes))
             fault = expert.fault or fault
             if not expert.turns:
                 continue
@@ -45,22 +45,22 @@ def run(config: ExpertEpisodesConfig, environment_files: Path, out: Path) -> Met
             episodes.append({**row, "turns": len(expert.turns), "cut": expert.cut})
             ended = ended or not expert.cut
             if not ended and len(episodes) == UNENDED:
-                raise DataError(_unended(environment_config.kind, episodes))
+                raise DataError(_format_unended_error(environment_config.kind, episodes))
         if episodes and not ended:
-            raise DataError(_unended(environment_config.kind, episodes))
+            raise DataError(_format_unended_error(environment_config.kind, episodes))
         if count and not episodes:
             wrong = f"all {count} games of the split {split} were ended by faults of the environment"
             raise DataError(f"{environment_config.kind}: {wrong}; the last one: {fault}")
-        tables.write(Turns, tables.frame(Turns, turns), out / f"{split}_turns.parquet")
-        table = tables.frame(EpisodeTable, episodes)
-        tables.write(EpisodeTable, table, out / f"{split}_episodes.parquet")
+        tables.write_table(Turns, tables.make_table_frame(Turns, turns), out / f"{split}_turns.parquet")
+        table = tables.make_table_frame(EpisodeTable, episodes)
+        tables.write_table(EpisodeTable, table, out / f"{split}_episodes.parquet")
         if count:
             means = {"return": float(table["total"].mean()), "turns": float(table["turns"].mean())}
             metrics[split] = {**means, "faults": 1 - len(table) / count, "turns_cut": float(table["cut"].mean())}
     return metrics
 
 
-def _unended(kind: str, episodes: Sequence[Record]) -> str:
+def _format_unended_error(kind: str, episodes: Sequence[Record]) -> str:
     """What is wrong with an expert that ends none of its games."""
     first, count = episodes[0], len(episodes)
     others = f" and the {count - 1} games after it" if count > 1 else ""

@@ -24,7 +24,7 @@ HELP = """\
 /quit           leave, as Ctrl-D does; Ctrl-C stops an answer"""
 
 
-def talk(conversations: Sequence["Conversation"], screen: "Screen") -> None:
+def run_chat_loop(conversations: Sequence["Conversation"], screen: "Screen") -> None:
     """Answer until the questions end or one is /quit. Where nobody could react to an error it is raised."""
     from tasks.algorithms.common.errors import TrainingError
     from tasks.common.errors import DataError
@@ -35,7 +35,7 @@ def talk(conversations: Sequence["Conversation"], screen: "Screen") -> None:
             if text == "/quit":
                 return
             if text.startswith("/"):
-                screen.say(command(conversations, text))
+                screen.say(run_chat_command(conversations, text))
             elif text:
                 screen.show(conversations, text)
         except (DataError, TrainingError) as error:
@@ -44,7 +44,7 @@ def talk(conversations: Sequence["Conversation"], screen: "Screen") -> None:
             screen.say(str(error))
 
 
-def command(conversations: Sequence["Conversation"], text: str) -> str:
+def run_chat_command(conversations: Sequence["Conversation"], text: str) -> str:
     """Carry out a line that begins with `/`; returns what to say."""
     from tasks.common.errors import DataError
 
@@ -91,7 +91,7 @@ def main(arguments: Sequence[str]) -> int:
     logging.disable_progress_bar()
     try:
         sampling = conversation.ChatSampling(options.temperature, options.max_new_tokens, options.seed)
-        conversations = [conversation.load(folder, sampling) for folder in folders]
+        conversations = [conversation.load_conversation(folder, sampling) for folder in folders]
         for each in conversations:
             each.set_system(options.system)
         screen: Screen = Terminal() if at_terminal else Pipe()
@@ -99,10 +99,13 @@ def main(arguments: Sequence[str]) -> int:
             print(CLEAR, end="")
             screen.say(
                 "\n".join(
-                    [*map(about, conversations), "/help lists the commands, Ctrl-C stops an answer, Ctrl-D leaves"]
+                    [
+                        *map(describe_model, conversations),
+                        "/help lists the commands, Ctrl-C stops an answer, Ctrl-D leaves",
+                    ]
                 )
             )
-        talk(conversations, screen)
+        run_chat_loop(conversations, screen)
     except (DataError, TrainingError) as error:
         print(f"{CLEAR * at_terminal}posttrain: {error}", file=sys.stderr)
         return 2
@@ -111,7 +114,7 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def about(conversation: "Conversation") -> str:
+def describe_model(conversation: "Conversation") -> str:
     """The model in one line."""
     context = f", a context of {conversation.limit} tokens" if conversation.limit else ""
     return f"{conversation.name}: {conversation.model.num_parameters():,} weights{context}"

@@ -9,7 +9,7 @@ from transformers import AutoModelForCausalLM
 from tasks.algorithms.language import rollouts
 from tasks.algorithms.language.causal_lm import PretrainedCausalLM
 from tasks.common import model_files, models
-from tasks.common.config_faults import no_model
+from tasks.common.config_faults import describe_missing_model
 from tasks.common.errors import DataError
 from tasks.common.tokenizers import Tokenizer
 from tasks.language.data import chat, conversations
@@ -86,7 +86,7 @@ class Conversation:
         tokens: list[int] = []
         shown, ended = "", False
         most = min(room, self.sampling.max_new_tokens)
-        drawn = rollouts.stream(
+        drawn = rollouts.stream_response_tokens(
             self.model,
             prompt,
             max_new_tokens=most,
@@ -98,7 +98,7 @@ class Conversation:
             for token in drawn:
                 tokens.append(token)
                 ended = token in self._ends
-                text = chat.decode(self.tokenizer, tokens, ended).rstrip(UNFINISHED).rstrip()
+                text = chat.decode_response(self.tokenizer, tokens, ended).rstrip(UNFINISHED).rstrip()
                 if len(text) > len(shown):
                     shown = text
                     yield shown
@@ -110,7 +110,7 @@ class Conversation:
                 self.notes.append("an empty answer")
         finally:
             if tokens:
-                answer = chat.decode(self.tokenizer, tokens, ended)
+                answer = chat.decode_response(self.tokenizer, tokens, ended)
                 self.turns += [turn, {"role": "assistant", "content": answer}]
                 self._answers += 1
 
@@ -140,21 +140,21 @@ class Conversation:
         text.
         """
         try:
-            return conversations.encode_prompt(self.tokenizer, messages)
+            return conversations.encode_conversation_prompt(self.tokenizer, messages)
         except DataError as error:
             raise DataError(f"{self.name}: {error}") from None
 
 
-def load(folder: Path, sampling: ChatSampling) -> Conversation:
+def load_conversation(folder: Path, sampling: ChatSampling) -> Conversation:
     """A conversation with the model in a folder in Hugging Face layout; DataError with one line if it cannot answer."""
     if not (folder / "config.json").is_file():
-        raise DataError(f"{folder}: {no_model(folder)}")
+        raise DataError(f"{folder}: {describe_missing_model(folder)}")
     if "ForSequenceClassification" in (folder / "config.json").read_text(errors="replace"):
         raise DataError(f"{folder}: a classifier, such as a reward model, does not answer; expected a language model")
-    loaded: PretrainedCausalLM = model_files.load(AutoModelForCausalLM, folder, dtype="auto")
+    loaded: PretrainedCausalLM = model_files.load_checked_model(AutoModelForCausalLM, folder, dtype="auto")
     tokenizer = model_files.load_tokenizer(folder)
     model_files.check_tokenizer(folder, tokenizer, loaded.get_input_embeddings().num_embeddings)
-    model = models.placed(loaded, tokenizer)
+    model = models.place_on_device(loaded, tokenizer)
     if tokenizer.chat_template is None:
         tokenizer.chat_template = chat.PLAIN_TEMPLATE
     return Conversation(str(folder), model, tokenizer, sampling)

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tasks.chat.conversation import Conversation
-from tasks.common.terminal import plain
+from tasks.common.terminal import escape_control_characters
 
 HEADER = 3  # lines of the screen beside the columns
 
@@ -50,13 +50,13 @@ class Pipe:
         for conversation, answer in zip(conversations, drawn, strict=True):
             if len(conversations) > 1:
                 print(f"{conversation.name}: ", end="")
-            _stream(answer)
+            _print_growing_answer(answer)
             for note in conversation.notes:
                 self.say(f"{conversation.name}: {note}")
 
     def say(self, note: str) -> None:
         """On standard error, so that standard output has answers alone."""
-        print(f"posttrain: {plain(note)}", file=sys.stderr, flush=True)
+        print(f"posttrain: {escape_control_characters(note)}", file=sys.stderr, flush=True)
 
 
 class Terminal:
@@ -87,10 +87,10 @@ class Terminal:
         """The answers as they are drawn, side by side if there are several; Ctrl-C ends them all."""
         try:
             with ExitStack() as stack:
-                stack.enter_context(_without_echo())
+                stack.enter_context(_disable_terminal_echo())
                 drawn = [stack.enter_context(closing(conversation.ask(question))) for conversation in conversations]
                 if len(drawn) == 1:
-                    _stream(drawn[0])
+                    _print_growing_answer(drawn[0])
                 else:
                     self._columns(conversations, drawn)
         except KeyboardInterrupt:
@@ -101,7 +101,9 @@ class Terminal:
 
     def say(self, note: str) -> None:
         """In dim letters; a short remark in brackets, since colours may be off."""
-        self.console.print(Text(plain(note) if "\n" in note else f"({plain(note)})", "dim"))
+        self.console.print(
+            Text(escape_control_characters(note) if "\n" in note else f"({escape_control_characters(note)})", "dim")
+        )
 
     def _columns(self, conversations: Sequence[Conversation], drawn: Sequence[Iterator[str]]) -> None:
         """Draw from all answers in turn; while they are drawn, the screen shows as much of their ends as fits."""
@@ -125,14 +127,14 @@ class Terminal:
                         if text is None:
                             going.remove(column)
                         else:
-                            texts[column] = plain(text)
+                            texts[column] = escape_control_characters(text)
                     live.update(table(max(self.console.height - HEADER, 1)))
             finally:
                 live.update(table(None))
 
 
 @contextmanager
-def _without_echo() -> Iterator[None]:
+def _disable_terminal_echo() -> Iterator[None]:
     """What is typed while an answer is shown stands in the next line, not in the answer."""
     before = termios.tcgetattr(sys.stdin)
     quiet = [*before[:3], before[3] & ~termios.ECHO, *before[4:]]
@@ -143,12 +145,12 @@ def _without_echo() -> Iterator[None]:
         termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
 
 
-def _stream(answer: Iterator[str]) -> None:
+def _print_growing_answer(answer: Iterator[str]) -> None:
     """Print an answer as it grows, and the end of its last line."""
     before = 0
     try:
         for text in answer:
-            print(plain(text[before:]), end="", flush=True)
+            print(escape_control_characters(text[before:]), end="", flush=True)
             before = len(text)
     finally:
         print(flush=True)

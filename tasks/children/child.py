@@ -33,7 +33,7 @@ class WrongReply(Exception):
     """The child said what is no reply to any question; the text says what, as in `said '[]', which ..`."""
 
 
-def first_number() -> int:
+def draw_first_call_number() -> int:
     """The number of the first question; none that code in a child would come upon."""
     return READY + 1 + secrets.randbits(48)
 
@@ -51,7 +51,7 @@ class Child:
                 env=dict(environ),
                 start_new_session=True,  # a Ctrl-C is for the parent, which ends the process and all that it started
             )
-        self._numbers = count(first_number())
+        self._numbers = count(draw_first_call_number())
         self._awaited = {READY}
         self._replies: dict[int, dict[str, Any]] = {}
         self._unread = bytearray()

@@ -18,14 +18,17 @@ LONGEST = 1000  # characters of an expression that counts as simple
 SIMPLE = re.compile(r"[^*+?{()\[]*")
 
 
-def fault(expressions: Mapping[str, Iterable[str]], forms: Mapping[str, str], texts: Iterable[str]) -> str:
+def find_pattern_fault(expressions: Mapping[str, Iterable[str]], forms: Mapping[str, str], texts: Iterable[str]) -> str:
     """What is wrong with the first expression that cannot be matched with all texts within the limits, after its key;
     empty where all can.
 
     `forms` has by key what the expression is a part of, with {} in its place.
     """
     hard = [
-        (key, expression) for key, several in expressions.items() for expression in several if not is_simple(expression)
+        (key, expression)
+        for key, several in expressions.items()
+        for expression in several
+        if not is_simple_pattern(expression)
     ]
     if not hard:
         return ""
@@ -48,6 +51,6 @@ def fault(expressions: Mapping[str, Iterable[str]], forms: Mapping[str, str], te
     return f"{key}: {shown!r} {f'is no regular expression ({why})' if why else limits}"
 
 
-def is_simple(pattern: str) -> bool:
+def is_simple_pattern(pattern: str) -> bool:
     """Whether matching takes no longer than reading both."""
     return len(pattern) <= LONGEST and SIMPLE.fullmatch(pattern) is not None

@@ -10,9 +10,9 @@ from pathlib import Path
 from tasks.code import registries, stages
 
 
-def run(root: Path) -> None:
+def write_code_files(root: Path) -> None:
     """Write the files anew. ValueError where a module is no Python, or params.yaml no YAML."""
-    made = stages.contents(stages.working_files(root), registries.working_choices(root))
+    made = stages.build_code_files(stages.read_working_files(root), registries.read_working_choices(root))
     shutil.rmtree(root / stages.FOLDER, ignore_errors=True)
     (root / stages.FOLDER).mkdir(parents=True)
     for path, content in made.items():
@@ -21,6 +21,6 @@ def run(root: Path) -> None:
 
 if __name__ == "__main__":
     try:
-        run(Path())
+        write_code_files(Path())
     except ValueError as error:
         raise SystemExit(str(error)) from None

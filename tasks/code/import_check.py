@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 PACKAGE = "tasks"
 
 
-def check(stage: str, root: Path) -> None:
+def check_and_watch_imports(stage: str, root: Path) -> None:
     """Compare what is imported now, and from now on what is imported later; StageError where a module differs.
 
     A stage that was started by hand, in a folder without data/code, is not compared: nothing is recorded of it.
@@ -40,10 +40,10 @@ def check(stage: str, root: Path) -> None:
     if main.__spec__ is not None and main.__file__:
         recorded.compare(main.__spec__.name, Path(main.__file__))
     sys.meta_path.insert(0, _Later(recorded))
-    sys.addaudithook(partial(_before_child, recorded))
+    sys.addaudithook(partial(_check_child_process, recorded))
 
 
-def _before_child(recorded: "_Recorded", event: str, arguments: tuple[Any, ...]) -> None:
+def _check_child_process(recorded: "_Recorded", event: str, arguments: tuple[Any, ...]) -> None:
     """Of each process that is started: StageError where it is one of `python -m tasks.NAME` with other modules than are
     recorded.
     """
@@ -74,14 +74,14 @@ class _Recorded:
             sources = json.loads((self.file.parent / "sources.json").read_bytes())
         except (OSError, ValueError):
             return {}
-        made_here = sources["stages"].get(self.file.stem) == _md5(content)
+        made_here = sources["stages"].get(self.file.stem) == _compute_md5(content)
         return dict(sources["files"]) if made_here else {}
 
     @cached_property
     def _code(self) -> "stages.StageCode":
         from tasks.code import registries, stages
 
-        return stages.StageCode(stages.working_files(self.root), registries.working_choices(self.root))
+        return stages.StageCode(stages.read_working_files(self.root), registries.read_working_choices(self.root))
 
     @cached_property
     def _now(self) -> dict[str, str]:
@@ -95,7 +95,7 @@ class _Recorded:
         if path not in self.hashes:
             if file.read_bytes().strip():
                 raise StageError(f"{path} is imported, and {self._shown} does not have it; run stage `code` again")
-        elif self._sources.get(path) != _md5(file.read_bytes()) and self._now.get(path) != self.hashes[path]:
+        elif self._sources.get(path) != _compute_md5(file.read_bytes()) and self._now.get(path) != self.hashes[path]:
             raise StageError(f"{path} is not the one that {self._shown} was made from: it changed since; run it again")
 
     def compare_child(self, module: str) -> None:
@@ -128,5 +128,5 @@ class _Later(MetaPathFinder):
                 self.recorded.compare(fullname, file)
 
 
-def _md5(content: bytes) -> str:
+def _compute_md5(content: bytes) -> str:
     return hashlib.md5(content, usedforsecurity=False).hexdigest()

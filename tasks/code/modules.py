@@ -12,37 +12,37 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from tasks.code.syntax import docstring, dump, failing
+from tasks.code.syntax import dump_statement, find_docstring, find_raised_failure
 
 
-def _words(text: str) -> frozenset[str]:
+def _split_words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
 # Decorators of functions and classes that do nothing but return what they are given, or the same made callable
 # otherwise.
-DECORATORS = _words(
+DECORATORS = _split_words(
     """abstractmethod cache cached_property classmethod contextmanager dataclass dataclasses.dataclass final
     functools.cache functools.lru_cache lru_cache once_differentiable overload override property runtime_checkable
     staticmethod torch.inference_mode torch.no_grad total_ordering"""
 )
 # Calls that a constant may be made of, functions and methods; any other may have an effect when its module is imported.
-MAKERS = _words(
+MAKERS = _split_words(
     """AfterValidator ContextVar Decimal Discriminator Field Fraction Lock MappingProxyType NewType ParamSpec Path
     PurePosixPath Strict StringConstraints Tag TypeAdapter TypeVar WrapValidator bytes dict dict.fromkeys enumerate
     field float frozenset int len list max min namedtuple object partial range re.compile re.escape set slice sorted
     str str.maketrans sum tuple zip"""
 )
-METHODS = _words(
+METHODS = _split_words(
     "encode format items join keys lower removeprefix removesuffix split strip values"
 )  # of texts and dictionaries
 # Names by which code reads docstrings, or its own text and lines. Each counts wherever it stands, whatever it means
 # there, and in a text too, unless it is a word of its own.
-DOCSTRINGS = _words(
+DOCSTRINGS = _split_words(
     """__doc__ getdoc cleandoc get_docstring format_help print_help get_json_schema co_consts render_doc pydoc doctest
     docopt help"""
 )
-SOURCES = _words(
+SOURCES = _split_words(
     """__file__ __loader__ __cached__ __code__ __traceback__ getsource getsourcelines getsourcefile findsource
     getcomments getframeinfo getblock getlines getline checkcache get_source get_data get_code run_path _getframe
     currentframe getouterframes getinnerframes f_lineno f_code f_back tb_lineno tb_frame tb_next co_firstlineno
@@ -51,11 +51,11 @@ SOURCES = _words(
     walk_stack TracebackException StackSummary settrace setprofile cache_from_source source_from_cache linecache
     tokenize traceback tracemalloc symtable cloudpickle dill marshal numba triton dis pdb jax"""
 )
-WORDS = _words("help lineno marshal triton dis traceback jax")
+WORDS = _split_words("help lineno marshal triton dis traceback jax")
 IN_TEXTS = re.compile("|".join(rf"\b{name}\b" for name in sorted((DOCSTRINGS | SOURCES) - WORDS)) + r"|\(lineno\)")
 EXPRESSION = re.compile(r"[A-Za-z_][\w.]*(?:\s*[|,\[\]]\s*[\w.]*)*")  # a name, or an annotation written as a text
 
-BESIDE, LISTED = "Path(__file__).parent", _words("glob rglob iterdir")  # how code names the files beside it
+BESIDE, LISTED = "Path(__file__).parent", _split_words("glob rglob iterdir")  # how code names the files beside it
 
 Reference = tuple[str, ...]  # a name and the attributes asked of it: ("tables", "read")
 
@@ -81,7 +81,7 @@ class CodePart:
         """
         if (docstrings, annotations) not in self.digests:
             plain = frozenset[str]() if annotations else self.functions
-            text = dump(self.node, docstrings=docstrings, plain=plain).encode()
+            text = dump_statement(self.node, docstrings=docstrings, plain=plain).encode()
             self.digests[docstrings, annotations] = hashlib.sha256(text).hexdigest()
         return self.digests[docstrings, annotations]
 
@@ -110,58 +110,66 @@ class Module:
         return [*self.running, *(part for parts in self.definitions.values() for part in parts)]
 
 
-def read(source: bytes, name: str, *, package: bool) -> Module:
+def parse_module(source: bytes, name: str, *, package: bool) -> Module:
     """The module of this name; SyntaxError or ValueError where the source is none."""
     tree = ast.parse(source)
     module = Module()
     above = name if package else name.rpartition(".")[0]
-    for statement in _at_import(tree.body):
-        if statement is docstring(tree):
+    for statement in _iterate_runtime_statements(tree.body):
+        if statement is find_docstring(tree):
             continue
         if isinstance(statement, ast.Import | ast.ImportFrom):
-            module.imported |= _import(statement, above, module.imports)
-            if any(alias.asname for alias in statement.names) and (part := _part(statement, above, {})).reads:
+            module.imported |= _record_import(statement, above, module.imports)
+            if (
+                any(alias.asname for alias in statement.names)
+                and (part := _build_code_part(statement, above, {})).reads
+            ):
                 module.running.append(part)  # a reader that goes by another name here
-        elif _is_program(statement):
-            module.program.append(_part(statement, above, module.imports))
+        elif _is_main_guard(statement):
+            module.program.append(_build_code_part(statement, above, module.imports))
         else:
-            part = replace(_part(statement, above, module.imports), names=(*sorted(_defined(statement)),))
+            part = replace(
+                _build_code_part(statement, above, module.imports), names=(*sorted(_list_defined_names(statement)),)
+            )
             for definition in part.names:
                 module.definitions.setdefault(definition, []).append(part)
             if not part.names:
                 module.running.append(part)
-                module.bound |= _bound(statement)
+                module.bound |= _collect_bound_names(statement)
     return module
 
 
-def _bound(statement: ast.stmt) -> set[str]:
+def _collect_bound_names(statement: ast.stmt) -> set[str]:
     """The names that a statement binds."""
     nodes = [*ast.walk(statement)]
     stored = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
     return stored | {n.name for n in nodes if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)}
 
 
-def _at_import(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+def _iterate_runtime_statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
     """The statements of a module without those that are for a type checker alone."""
     for statement in body:
-        checked = isinstance(statement, ast.If) and dotted(statement.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING")
+        checked = isinstance(statement, ast.If) and format_dotted_name(statement.test) in (
+            "TYPE_CHECKING",
+            "typing.TYPE_CHECKING",
+        )
         if isinstance(statement, ast.If) and checked:
-            yield from _at_import(statement.orelse)
+            yield from _iterate_runtime_statements(statement.orelse)
         else:
             yield statement
 
 
-def _is_program(statement: ast.stmt) -> bool:
+def _is_main_guard(statement: ast.stmt) -> bool:
     return isinstance(statement, ast.If) and ast.unparse(statement.test) == "__name__ == '__main__'"
 
 
-def _defined(statement: ast.stmt) -> list[str]:
+def _list_defined_names(statement: ast.stmt) -> list[str]:
     """The names that a statement defines without any other effect; none where it may have one."""
     if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         decorators = (
             decorator.func if isinstance(decorator, ast.Call) else decorator for decorator in statement.decorator_list
         )
-        return [statement.name] if all(dotted(decorator) in DECORATORS for decorator in decorators) else []
+        return [statement.name] if all(format_dotted_name(decorator) in DECORATORS for decorator in decorators) else []
     if isinstance(statement, ast.Assign):
         targets = statement.targets
     elif isinstance(statement, ast.AnnAssign):
@@ -171,15 +179,15 @@ def _defined(statement: ast.stmt) -> list[str]:
     parts = [part for target in targets for part in (target.elts if isinstance(target, ast.Tuple) else [target])]
     names = [part.id for part in parts if isinstance(part, ast.Name)]
     calls = (node.func for node in ast.walk(statement) if isinstance(node, ast.Call))
-    return names if len(names) == len(parts) and all(map(_makes, calls)) else []
+    return names if len(names) == len(parts) and all(map(_is_pure_call, calls)) else []
 
 
-def _makes(function: ast.expr) -> bool:
+def _is_pure_call(function: ast.expr) -> bool:
     """Whether a call of this has no effect but what it returns."""
-    return dotted(function) in MAKERS or (isinstance(function, ast.Attribute) and function.attr in METHODS)
+    return format_dotted_name(function) in MAKERS or (isinstance(function, ast.Attribute) and function.attr in METHODS)
 
 
-def _import(statement: ast.Import | ast.ImportFrom, above: str, names: dict[str, set[Reference]]) -> set[str]:
+def _record_import(statement: ast.Import | ast.ImportFrom, above: str, names: dict[str, set[Reference]]) -> set[str]:
     """Note what each name is; return the modules that are imported: of `from a import b` both `a` and, if it is a
     module, `a.b`.
     """
@@ -200,15 +208,15 @@ def _import(statement: ast.Import | ast.ImportFrom, above: str, names: dict[str,
     return modules
 
 
-def dotted(node: ast.expr) -> str:
+def format_dotted_name(node: ast.expr) -> str:
     """`a.b.c` of a name with attributes; an empty text of anything else."""
     if isinstance(node, ast.Name):
         return node.id
-    above = dotted(node.value) if isinstance(node, ast.Attribute) else ""
+    above = format_dotted_name(node.value) if isinstance(node, ast.Attribute) else ""
     return f"{above}.{node.attr}" if isinstance(node, ast.Attribute) and above else ""
 
 
-def _part(statement: ast.stmt, above: str, names: dict[str, set[Reference]]) -> CodePart:
+def _build_code_part(statement: ast.stmt, above: str, names: dict[str, set[Reference]]) -> CodePart:
     visitor = _Names(above, names)
     visitor.visit(statement)
     return CodePart(
@@ -233,17 +241,17 @@ class _Names(ast.NodeVisitor):
         self._in_class = False
 
     def generic_visit(self, node: ast.AST) -> None:
-        words = docstring(node)
+        words = find_docstring(node)
         for child in ast.iter_child_nodes(node):
             if child is not words:
                 self.visit(child)
 
     def visit_Import(self, node: ast.Import) -> None:
-        self.modules |= _import(node, self.above, self.names)
+        self.modules |= _record_import(node, self.above, self.names)
         self._read(*(part for alias in node.names for part in alias.name.split(".")))
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
-        self.modules |= _import(node, self.above, self.names)
+        self.modules |= _record_import(node, self.above, self.names)
         self._read(*(alias.name for alias in node.names), *(node.module or "").split("."))
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
@@ -262,15 +270,15 @@ class _Names(ast.NodeVisitor):
             self.functions.add(node.name)
         for outside in (*node.decorator_list, node.args, *([node.returns] if node.returns else [])):
             self.visit(outside)
-        self._local.append(_local(node))
+        self._local.append(_collect_local_names(node))
         for statement in node.body:
-            if statement is not docstring(node):
+            if statement is not find_docstring(node):
                 self.visit(statement)
         self._local.pop()
 
     def visit_Raise(self, node: ast.Raise) -> None:
         """What a failure says is in no out, and so is nothing that it is made of."""
-        failure = failing(node)
+        failure = find_raised_failure(node)
         if failure is not None:
             self.visit_Name(failure)
         else:
@@ -300,7 +308,7 @@ class _Names(ast.NodeVisitor):
 
     def visit_Call(self, node: ast.Call) -> None:
         """What is called is not mentioned; what a parser of flags shows as its description is shown to people alone."""
-        function = dotted(node.func)
+        function = format_dotted_name(node.func)
         if isinstance(node.func, ast.Name):
             self._refer((node.func.id,))
             self._read(node.func.id)
@@ -327,7 +335,7 @@ class _Names(ast.NodeVisitor):
                 self._mention(name.rpartition(".")[2])
 
     def _chain(self, node: ast.Attribute) -> None:
-        name = dotted(node)
+        name = format_dotted_name(node)
         if name:
             self._refer((*name.split("."),))
             for inner in name.split(".")[:-1]:
@@ -347,7 +355,7 @@ class _Names(ast.NodeVisitor):
         self.reads.update({*names} & (DOCSTRINGS | SOURCES))
 
 
-def _local(function: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
+def _collect_local_names(function: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
     """The names that are a function's own, as Python sees it; without those of its comprehensions, which end with
     them.
     """

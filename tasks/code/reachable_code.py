@@ -8,7 +8,7 @@ import hashlib
 from collections.abc import Callable, Collection, Mapping
 from pathlib import PurePosixPath
 
-from tasks.code.modules import DOCSTRINGS, SOURCES, CodePart, Module, Reference, read
+from tasks.code.modules import DOCSTRINGS, SOURCES, CodePart, Module, Reference, parse_module
 
 RUNS = "import"  # in place of a definition's name: what runs at the import
 Source = Callable[[str], bytes | None]  # a path in the repository -> its content; None where there is no such file
@@ -59,7 +59,7 @@ class PackageCode:
     def _parsed(self, name: str, path: str, content: bytes, package: bool) -> Module:
         if (name, content) not in self._known:
             try:
-                self._known[name, content] = read(content, name, package=package)
+                self._known[name, content] = parse_module(content, name, package=package)
             except SyntaxError as error:
                 raise ValueError(f"{path}: {error.msg} (line {error.lineno})") from None
             except ValueError as error:
@@ -98,7 +98,7 @@ class StageReach:
             name, part = self._waiting.pop()
             for imported in part.modules:
                 self._import(imported)
-            for module in self.chosen.get(f"{name}.{_name(part)}", ()):
+            for module in self.chosen.get(f"{name}.{_join_part_names(part)}", ()):
                 self._dotted((module, module.rpartition(".")[2]))
             if ("__name__",) in part.references:  # it may start its own module as a program
                 for program_part in self._program(name):
@@ -114,7 +114,7 @@ class StageReach:
 
         Docstrings count if anything that is reached reads some; all bytes of each module if anything reads sources.
         """
-        parts = [(name, _name(part), part) for name, part in self.parts.values()]
+        parts = [(name, _join_part_names(part), part) for name, part in self.parts.values()]
         counted = [part for name, definition, part in parts if f"{name}.{definition}" not in self.code.looked_at]
         reads = {name for part in counted for name in part.reads}
         mentioned = {name for _, _, part in parts for name in part.mentioned}
@@ -126,14 +126,14 @@ class StageReach:
             )
             hashes.setdefault(self.code.path(name), {}).setdefault(definition, []).append(digest)
         for (name, imported), what in self.bound.items():
-            hashes.setdefault(self.code.path(name), {}).setdefault(imported, []).append(_hash(what))
+            hashes.setdefault(self.code.path(name), {}).setdefault(imported, []).append(_compute_sha256(what))
         digests = {
-            path: {name: _joined(parts) for name, parts in sorted(definitions.items())}
+            path: {name: _combine_digests(parts) for name, parts in sorted(definitions.items())}
             for path, definitions in hashes.items()
         }
         if reads & SOURCES:
             for path in digests:
-                digests[path]["source"] = _hash(self.code.source(path) or b"")
+                digests[path]["source"] = _compute_sha256(self.code.source(path) or b"")
         return dict(sorted(digests.items()))
 
     def files(self) -> set[str]:
@@ -229,14 +229,14 @@ class StageReach:
                 self._add(name, part)
 
 
-def _name(part: CodePart) -> str:
+def _join_part_names(part: CodePart) -> str:
     """The names that a part defines, which do not depend on by which of them it was reached."""
     return ", ".join(part.names) or RUNS
 
 
-def _joined(digests: list[str]) -> str:
-    return digests[0] if len(digests) == 1 else _hash("".join(digests))
+def _combine_digests(digests: list[str]) -> str:
+    return digests[0] if len(digests) == 1 else _compute_sha256("".join(digests))
 
 
-def _hash(content: str | bytes) -> str:
+def _compute_sha256(content: str | bytes) -> str:
     return hashlib.sha256(content.encode() if isinstance(content, str) else content).hexdigest()

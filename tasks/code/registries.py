@@ -39,20 +39,20 @@ REGISTRIES = (
 )
 
 
-def choices(params: Mapping[str, Any]) -> Choices:
+def collect_choices(params: Mapping[str, Any]) -> Choices:
     """What params.yaml chooses, by the keys of REGISTRIES that it has."""
     names: dict[str, set[str]] = {}
     for registry in REGISTRIES:
         for section in params:
-            chosen = _at(params, f"{section}.{registry.key}")
+            chosen = _get_at_dotted_key(params, f"{section}.{registry.key}")
             names.setdefault(f"{section}.{registry.key}", set()).update(chosen if isinstance(chosen, dict) else ())
-        rows = _at(params, registry.rows)
+        rows = _get_at_dotted_key(params, registry.rows)
         for row in rows if isinstance(rows, list) else ():
-            names.setdefault(registry.rows, set()).add(str(_at(row, registry.field)))
+            names.setdefault(registry.rows, set()).add(str(_get_at_dotted_key(row, registry.field)))
     return {key: tuple(sorted(map(str, chosen))) for key, chosen in sorted(names.items()) if chosen}
 
 
-def modules_of(stage: str, chosen: Choices) -> dict[str, list[str]]:
+def list_chosen_modules(stage: str, chosen: Choices) -> dict[str, list[str]]:
     """The definition that looks names up -> the modules that it looks up for a stage whose section has the key; not all
     need to exist.
     """
@@ -64,7 +64,7 @@ def modules_of(stage: str, chosen: Choices) -> dict[str, list[str]]:
     return modules
 
 
-def read(content: bytes | None) -> dict[str, Any]:
+def parse_params_yaml(content: bytes | None) -> dict[str, Any]:
     """params.yaml; nothing where there is none. ValueError where it is no YAML with sections."""
     try:
         params = YAML(typ="safe").load(content or b"")
@@ -75,13 +75,13 @@ def read(content: bytes | None) -> dict[str, Any]:
     return params or {}
 
 
-def working_choices(root: Path) -> Choices:
+def read_working_choices(root: Path) -> Choices:
     """What the repository's params.yaml chooses as it is now."""
     file = root / PARAMS
-    return choices(read(file.read_bytes() if file.is_file() else None))
+    return collect_choices(parse_params_yaml(file.read_bytes() if file.is_file() else None))
 
 
-def _at(value: Any, key: str) -> Any:
+def _get_at_dotted_key(value: Any, key: str) -> Any:
     for name in key.split("."):
         value = value.get(name) if isinstance(value, Mapping) else None
     return value

@@ -9,8 +9,8 @@ from pathlib import Path, PurePosixPath
 
 from tasks.code.modules import Module
 from tasks.code.reachable_code import PackageCode, StageReach
-from tasks.code.registries import Choices, modules_of
-from tasks.code.syntax import file_dump
+from tasks.code.registries import Choices, list_chosen_modules
+from tasks.code.syntax import dump_file_syntax
 from tasks.code.without_influence import LOOKED_AT, WITHOUT_INFLUENCE
 
 PACKAGE = "tasks"
@@ -49,9 +49,9 @@ class StageCode:
         The hash is "" where a module is imported and nothing of it is reached. ValueError where there is no such
         module, or one of them is no Python of this version.
         """
-        reached = StageReach(self._code, module, modules_of(module.rpartition(".")[2], self.chosen))
+        reached = StageReach(self._code, module, list_chosen_modules(module.rpartition(".")[2], self.chosen))
         parts = {
-            path: _hash(json.dumps(definitions, sort_keys=True).encode())
+            path: _compute_sha256(json.dumps(definitions, sort_keys=True).encode())
             for path, definitions in reached.digests().items()
         }
         hashes = {
@@ -86,25 +86,25 @@ class StageCode:
     def _beside(self, named: set[str]) -> Hashes:
         """The files that modules name, and those below the folders that they name; of Python the syntax."""
         return {
-            (f"{path}, as text" if path.endswith(".py") else path): _hash(
-                file_dump(content) if path.endswith(".py") else content
+            (f"{path}, as text" if path.endswith(".py") else path): _compute_sha256(
+                dump_file_syntax(content) if path.endswith(".py") else content
             )
             for path, content in self.files.items()
             if any(PurePosixPath(path).is_relative_to(named_path) for named_path in named)
         }
 
 
-def text(hashes: Mapping[str, str]) -> bytes:
+def encode_stage_hashes(hashes: Mapping[str, str]) -> bytes:
     """What the file of a stage holds."""
     return (json.dumps(hashes, indent=0) + "\n").encode()
 
 
-def place(stage: str) -> Path:
+def get_stage_code_path(stage: str) -> Path:
     """The file of a stage; branches share one."""
     return FOLDER / f"{stage.partition('@')[0]}.json"
 
 
-def working_files(root: Path) -> dict[str, bytes]:
+def read_working_files(root: Path) -> dict[str, bytes]:
     """Path in the repository -> content of all files below tasks/ that Python did not write."""
     return {
         file.relative_to(root).as_posix(): file.read_bytes()
@@ -113,22 +113,27 @@ def working_files(root: Path) -> dict[str, bytes]:
     }
 
 
-def contents(files: Mapping[str, bytes], chosen: Choices, cache: Known | None = None) -> dict[Path, bytes]:
+def build_code_files(files: Mapping[str, bytes], chosen: Choices, cache: Known | None = None) -> dict[Path, bytes]:
     """What the stage `code` writes: a file for each stage, and SOURCES with MD5 hashes of these and of all `files`."""
     code = StageCode(files, chosen, cache)
-    made = {place(stage): text(code.hashes(module)) for stage, module in code.modules().items()}
-    sources = {"stages": {path.stem: md5(content) for path, content in made.items()}, "files": _md5s(files)}
+    made = {
+        get_stage_code_path(stage): encode_stage_hashes(code.hashes(module)) for stage, module in code.modules().items()
+    }
+    sources = {
+        "stages": {path.stem: compute_md5(content) for path, content in made.items()},
+        "files": _compute_file_md5s(files),
+    }
     return {**made, SOURCES: (json.dumps(sources, indent=0) + "\n").encode()}
 
 
-def _md5s(files: Mapping[str, bytes]) -> Hashes:
-    return {path: md5(content) for path, content in sorted(files.items())}
+def _compute_file_md5s(files: Mapping[str, bytes]) -> Hashes:
+    return {path: compute_md5(content) for path, content in sorted(files.items())}
 
 
-def md5(content: bytes) -> str:
+def compute_md5(content: bytes) -> str:
     """DVC's hash of a file."""
     return hashlib.md5(content, usedforsecurity=False).hexdigest()
 
 
-def _hash(content: bytes) -> str:
+def _compute_sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()

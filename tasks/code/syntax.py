@@ -15,7 +15,7 @@ FAILURES = frozenset(("ConfigError", "StageError", "SystemExit", "TrainingError"
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-def dump(statement: ast.stmt, *, docstrings: bool = True, plain: frozenset[str] = frozenset()) -> str:
+def dump_statement(statement: ast.stmt, *, docstrings: bool = True, plain: frozenset[str] = frozenset()) -> str:
     """A statement as text, such as `Return(value=Name(id='x',),)`. Fields that are None or an empty list are left out.
 
     Annotations of names inside functions are left out, since Python keeps none of them, and those of the functions in
@@ -28,33 +28,35 @@ def dump(statement: ast.stmt, *, docstrings: bool = True, plain: frozenset[str] 
     return "".join(writer.text)
 
 
-def file_dump(content: bytes) -> bytes:
+def dump_file_syntax(content: bytes) -> bytes:
     """A whole file as text, without docstrings; the file itself where it is no Python."""
     try:
         statements = ast.parse(content).body
     except (SyntaxError, ValueError):
         return content
-    return "\n".join(dump(statement, docstrings=False) for statement in statements if not _is_text(statement)).encode()
+    return "\n".join(
+        dump_statement(statement, docstrings=False) for statement in statements if not _is_constant_statement(statement)
+    ).encode()
 
 
-def failing(node: ast.Raise) -> ast.Name | None:
+def find_raised_failure(node: ast.Raise) -> ast.Name | None:
     """What a statement raises, if that is one of FAILURES. A SystemExit may have a status, which a program's parent
     reads: only one with a text counts.
     """
     call = node.exc
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.func.id not in FAILURES:
         return None
-    return call.func if call.func.id != "SystemExit" or all(map(_makes_text, call.args)) else None
+    return call.func if call.func.id != "SystemExit" or all(map(_is_text_expression, call.args)) else None
 
 
-def _makes_text(value: ast.expr) -> bool:
+def _is_text_expression(value: ast.expr) -> bool:
     """Whether an expression is plainly a text."""
     called = value.func.id if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) else ""
     constant = isinstance(value, ast.Constant) and isinstance(value.value, str)
     return constant or isinstance(value, ast.JoinedStr) or called in ("str", "message")
 
 
-def _is_text(statement: ast.stmt) -> bool:
+def _is_constant_statement(statement: ast.stmt) -> bool:
     """Whether it is a text that nobody uses, as a module's docstring."""
     return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
 
@@ -84,10 +86,10 @@ class _Writer:
             self._in_function = not isinstance(node, ast.ClassDef)
         if isinstance(node, ast.AnnAssign) and self._in_function:
             self._fields("Assign" if node.value else "Local", [("targets", [node.target]), ("value", node.value)])
-        elif isinstance(node, ast.Raise) and (failure := failing(node)):
+        elif isinstance(node, ast.Raise) and (failure := find_raised_failure(node)):
             self._fields("Raise", [("exc", failure)])
         elif isinstance(node, Function) and node.name in self.plain and not node.decorator_list:
-            arguments = [(name, _bare(value)) for name, value in ast.iter_fields(node.args)]
+            arguments = [(name, _drop_annotations(value)) for name, value in ast.iter_fields(node.args)]
             self._fields(type(node).__name__, [("name", node.name), ("body", self._body(node))])
             self._fields("arguments", arguments)
         else:
@@ -95,7 +97,7 @@ class _Writer:
             if isinstance(node, Function | ast.ClassDef):
                 fields["body"] = self._body(node)
             elif isinstance(node, ast.JoinedStr):
-                fields["values"] = _joined(node)
+                fields["values"] = _merge_string_parts(node)
             self._fields(type(node).__name__, fields.items())
         self._in_function = outside
 
@@ -109,19 +111,19 @@ class _Writer:
         self.text.append(")")
 
     def _body(self, node: Function | ast.ClassDef) -> list[ast.stmt]:
-        if self.docstrings or docstring(node) is None:
+        if self.docstrings or find_docstring(node) is None:
             return node.body
         return node.body[1:] or [ast.Pass()]
 
 
-def _bare(value: object) -> object:
+def _drop_annotations(value: object) -> object:
     """A function's arguments by their names alone; their defaults stay."""
     if isinstance(value, ast.arg):
         return value.arg
-    return [_bare(element) for element in value] if isinstance(value, list) else value
+    return [_drop_annotations(element) for element in value] if isinstance(value, list) else value
 
 
-def _joined(text: ast.JoinedStr) -> list[ast.expr]:
+def _merge_string_parts(text: ast.JoinedStr) -> list[ast.expr]:
     """The parts of an f-string; versions of Python differ in how they cut the constant ones."""
     parts: list[ast.expr] = []
     for part in text.values:
@@ -135,7 +137,7 @@ def _joined(text: ast.JoinedStr) -> list[ast.expr]:
     return parts
 
 
-def docstring(node: ast.AST) -> ast.stmt | None:
+def find_docstring(node: ast.AST) -> ast.stmt | None:
     """The statement that is the docstring of a module, class or function."""
     body = getattr(node, "body", None)
     first = body[0] if isinstance(body, list) and body else None

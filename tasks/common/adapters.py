@@ -54,7 +54,9 @@ PATTERNS = {
 SHOWN = 8  # names shown of a longer list
 
 
-def add(model: "PretrainedModel", rank: int, alpha: float, dropout: float, targets: str | Sequence[str]) -> None:
+def add_adapter(
+    model: "PretrainedModel", rank: int, alpha: float, dropout: float, targets: str | Sequence[str]
+) -> None:
     """Freeze the model and put an adapter beside its linear layers: those with the names, or `all-linear` for all but
     the head.
 
@@ -65,8 +67,10 @@ def add(model: "PretrainedModel", rank: int, alpha: float, dropout: float, targe
     from peft import LoraConfig, inject_adapter_in_model
     from transformers.pytorch_utils import Conv1D
 
-    outer = {id(part) for part in (model.get_input_embeddings(), model.get_output_embeddings(), _score(model))}
-    inner = {name for name, part in _linear(model) if id(part) not in outer}
+    outer = {
+        id(part) for part in (model.get_input_embeddings(), model.get_output_embeddings(), _find_score_head(model))
+    }
+    inner = {name for name, part in _list_linear_layers(model) if id(part) not in outer}
     wanted = sorted({name.rpartition(".")[2] for name in inner}) if targets == "all-linear" else list(targets)
     if unknown := [name for name in wanted if not any(f".{layer}".endswith(f".{name}") for layer in inner)]:
         layer_names = sorted({name.rpartition(".")[2] for name in inner})
@@ -79,10 +83,10 @@ def add(model: "PretrainedModel", rank: int, alpha: float, dropout: float, targe
         lora_alpha=alpha,
         lora_dropout=dropout,
         target_modules=wanted,
-        fan_in_fan_out=any(isinstance(part, Conv1D) for _, part in _linear(model)),
+        fan_in_fan_out=any(isinstance(part, Conv1D) for _, part in _list_linear_layers(model)),
     )
     inject_adapter_in_model(lora_config, model, NAME)
-    if head := _score(model):
+    if head := _find_score_head(model):
         head.requires_grad_(True)
 
 
@@ -92,9 +96,9 @@ def has_adapter(folder: Path) -> bool:
 
 
 @contextmanager
-def switched_off(model: "Adapted") -> Iterator[None]:
+def disable_adapters(model: "Adapted") -> Iterator[None]:
     """In the block the model is what it was before its adapter was added. For passes without gradients."""
-    layers = list(_adapted(model))
+    layers = list(_iterate_adapted_layers(model))
     for _, layer in layers:
         layer.enable_adapters(False)
     try:
@@ -104,23 +108,23 @@ def switched_off(model: "Adapted") -> Iterator[None]:
             layer.enable_adapters(True)
 
 
-def merge(model: "Adapted") -> None:
+def merge_adapters(model: "Adapted") -> None:
     """Add each adapter to its weight, in place; the model is then one without adapters, all of whose weights can be
     trained.
     """
-    for name, layer in list(_adapted(model)):
+    for name, layer in list(_iterate_adapted_layers(model)):
         layer.merge()
         parent, _, child = name.rpartition(".")
         setattr(model.get_submodule(parent), child, layer.get_base_layer())
-    _all_trained(model)
+    _make_all_trainable(model)
 
 
-def unrounded(dtype: str) -> str:
+def choose_loading_dtype(dtype: str) -> str:
     """The type in which a model is to be loaded whose adapter is then merged."""
     return "float32" if dtype == "bfloat16" else dtype
 
 
-def merge_saved(model: "Adapted", folder: Path, dtype: str) -> None:
+def merge_saved_adapter(model: "Adapted", folder: Path, dtype: str) -> None:
     """Add to a model's weights, in place, the adapter that stands beside them in the folder; it may be another one than
     `save`'s.
 
@@ -128,17 +132,17 @@ def merge_saved(model: "Adapted", folder: Path, dtype: str) -> None:
     """
     from peft import PeftModel
 
-    _check_patterns(model, folder)
+    _check_adapter_patterns(model, folder)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # peft reads what transformers has given another name
         PeftModel.from_pretrained(model, str(folder)).merge_and_unload()
-    _all_trained(model)
+    _make_all_trainable(model)
     if dtype == "bfloat16":
         for p in model.parameters():
             p.data = p.data.bfloat16()
 
 
-def _check_patterns(model: "Adapted", folder: Path) -> None:
+def _check_adapter_patterns(model: "Adapted", folder: Path) -> None:
     """DataError where a regular expression of adapter_config.json cannot be matched with the names of the model's parts
     in little time.
     """
@@ -155,23 +159,25 @@ def _check_patterns(model: "Adapted", folder: Path) -> None:
     except (OSError, ValueError, AttributeError, TypeError, RecursionError) as error:
         raise DataError(f"{folder / FILE}: cannot be read ({type(error).__name__}: {error})") from None
     names = [name for name, _ in model.named_modules()]
-    if wrong := patterns.fault(expressions, PATTERNS, [*names, *(f"base_model.model.{name}" for name in names)]):
+    if wrong := patterns.find_pattern_fault(
+        expressions, PATTERNS, [*names, *(f"base_model.model.{name}" for name in names)]
+    ):
         raise DataError(f"{folder / FILE}: {wrong}")
 
 
-def _all_trained(model: "Adapted") -> None:
+def _make_all_trainable(model: "Adapted") -> None:
     for p in model.parameters():
         p.requires_grad_(True)
     vars(model).pop("peft_config", None)
 
 
-def save(model: "PretrainedModel", folder: Path) -> None:
+def save_adapter(model: "PretrainedModel", folder: Path) -> None:
     """Write the adapter as peft does: adapter_model.safetensors, and adapter_config.json, which names no path; of
     several processes the first does.
     """
     from safetensors.torch import save_file
 
-    if not processes.is_main():
+    if not processes.is_main_process():
         return
     folder.mkdir(parents=True, exist_ok=True)
     marked = {f".{kind}.{NAME}.": f".{kind}." for kind in ("lora_A", "lora_B")}
@@ -188,20 +194,20 @@ def save(model: "PretrainedModel", folder: Path) -> None:
     (folder / WEIGHTS).chmod((folder / FILE).stat().st_mode)
 
 
-def _adapted(model: "Adapted") -> Iterator[tuple[str, Any]]:
+def _iterate_adapted_layers(model: "Adapted") -> Iterator[tuple[str, Any]]:
     """The layers with an adapter, by name."""
     from peft.tuners.tuners_utils import BaseTunerLayer
 
     return ((name, part) for name, part in model.named_modules() if isinstance(part, BaseTunerLayer))
 
 
-def _linear(model: "PretrainedModel") -> "list[tuple[str, nn.Module]]":
+def _list_linear_layers(model: "PretrainedModel") -> "list[tuple[str, nn.Module]]":
     from torch import nn
     from transformers.pytorch_utils import Conv1D
 
     return [(name, part) for name, part in model.named_modules() if isinstance(part, nn.Linear | Conv1D)]
 
 
-def _score(model: "PretrainedModel") -> "nn.Module | None":
+def _find_score_head(model: "PretrainedModel") -> "nn.Module | None":
     """The head of a classifier, which is new and so trained whole."""
     return getattr(model, "score", None)

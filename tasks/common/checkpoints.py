@@ -30,7 +30,7 @@ from tasks.algorithms.common.optimizer import check_finite
 from tasks.algorithms.common.precision import TrainedWeights
 from tasks.common import models
 from tasks.common.pausing import Pause
-from tasks.common.tracking import Row, track
+from tasks.common.tracking import Row, record_training_rows
 
 FOLDER = Path("mlruns/checkpoints")
 EVERY_SECONDS = 30.0  # between two checkpoints; neither this nor SHARE changes an out
@@ -82,7 +82,7 @@ class ResumableTraining:
         metric or a weight is not finite. So no checkpoint and no out holds such a number. WaitingError where the
         training is to pause (tasks/common/pausing.py); it goes on from there.
         """
-        state = {**state, **_global_generators()}
+        state = {**state, **_collect_global_generators()}
         earlier = self._read(state)
         for part in state.values():
             if isinstance(part, TrainedWeights):
@@ -91,7 +91,7 @@ class ResumableTraining:
         try:
             if pause is not None and len(rows) >= pause.step(total):
                 pause.end(rows, total)
-            track(self._kept(fit(len(earlier)), rows, state, total, pause), total, earlier)
+            record_training_rows(self._kept(fit(len(earlier)), rows, state, total, pause), total, earlier)
         except TrainingError as error:
             raise TrainingError(f"{self.name}: step {(len(rows) + 1) * steps_a_row}: {error}") from None
         if ended and len(rows) > len(earlier):
@@ -100,7 +100,7 @@ class ResumableTraining:
 
     def remove(self) -> None:
         """Delete the checkpoint, unless it is another training's."""
-        if self.ours and distributed.is_main():
+        if self.ours and distributed.is_main_rank():
             self.path.unlink(missing_ok=True)
 
     def _kept(
@@ -117,9 +117,9 @@ class ResumableTraining:
                 pause.check(row)
             started = time.monotonic()
             pauses = pause is not None and len(rows) + 1 == pause.step(total)
-            writes = distributed.agreed(started >= due) or pauses
+            writes = distributed.broadcast_decision(started >= due) or pauses
             if writes or len(rows) + 1 == total:
-                _check_weights(state)
+                _check_weights_finite(state)
             rows.append(row)
             if writes:
                 self._write(rows, state)
@@ -162,15 +162,15 @@ class ResumableTraining:
 
         A full disk is not an error.
         """
-        tensors = _tensors(state) if distributed.is_main() or distributed.divides() else {}
-        if not distributed.is_main():
+        tensors = _collect_state_tensors(state) if distributed.is_main_rank() or distributed.is_state_sharded() else {}
+        if not distributed.is_main_rank():
             return
         partial = self.path.with_suffix(".partial")  # a folder: safetensors writes to a random name in it first
         try:
             rmtree(partial, ignore_errors=True)  # of a run that was killed here
             partial.mkdir(parents=True)
             written = partial / "checkpoint"
-            save_file({"rows": _bytes(json.dumps(rows)), **tensors}, written, {"key": self.key})
+            save_file({"rows": _encode_text_tensor(json.dumps(rows)), **tensors}, written, {"key": self.key})
             with written.open("rb") as file:
                 os.fsync(file.fileno())
             written.replace(self.path)
@@ -182,17 +182,17 @@ class ResumableTraining:
         rmtree(partial, ignore_errors=True)
 
     def _say(self, what: str) -> None:
-        if distributed.is_main():
+        if distributed.is_main_rank():
             print(f"checkpoint {self.path} {what}", file=sys.stderr, flush=True)
 
 
 @contextmanager
-def resumable(name: str, config: BaseModel, *inputs: Path) -> Iterator[ResumableTraining]:
+def open_resumable_training(name: str, config: BaseModel, *inputs: Path) -> Iterator[ResumableTraining]:
     """A stage's training, resumed if it was killed; `name` is the stage's, and `inputs` are all files that it reads.
 
     Write the outs inside the `with`: only when it ends without an error is the checkpoint removed.
     """
-    training = ResumableTraining(name, digest(config, inputs))
+    training = ResumableTraining(name, compute_training_digest(config, inputs))
     yield training
     training.remove()
 
@@ -225,7 +225,7 @@ class Best:
         self.weights = {name: weight.clone() for name, weight in state.items() if name != "score"}
 
 
-def _check_weights(state: State) -> None:
+def _check_weights_finite(state: State) -> None:
     """TrainingError where a weight of a model in the state is no finite number."""
     for name, part in state.items():
         if isinstance(part, torch.nn.Module | TrainedWeights):
@@ -234,17 +234,17 @@ def _check_weights(state: State) -> None:
                     raise TrainingError(f"{name}'s weight {key} is not finite: training has diverged")
 
 
-def digest(config: BaseModel, inputs: Iterable[Path]) -> str:
+def compute_training_digest(config: BaseModel, inputs: Iterable[Path]) -> str:
     """A hash of all that decides a training's result: parameters, inputs, code, library versions, processor, products,
     threads, processes.
     """
-    device = models.device()
+    device = models.choose_device()
     chip = torch.cuda.get_device_name(device) if device.startswith("cuda") else torch.backends.cpu.get_cpu_capability()
     parts = [config.model_dump_json(), device, chip, platform.machine(), str(torch.get_num_threads())]
-    parts += [f"products by {matmul_backend.name()}"]
+    parts += [f"products by {matmul_backend.get_matmul_library()}"]
     parts += [metadata.version(library) for library in LIBRARIES]
-    parts += [f"{distributed.size()} processes"] if distributed.size() > 1 else []
-    parts += ["divided model"] if distributed.divides_model() else []
+    parts += [f"{distributed.get_world_size()} processes"] if distributed.get_world_size() > 1 else []
+    parts += ["divided model"] if distributed.is_model_sharded() else []
     for path in (*inputs, _code()):
         for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
             if file.is_file() and (path in inputs or file.suffix in (".py", ".json")):
@@ -260,18 +260,18 @@ def _code() -> Path:
     return recorded if recorded is not None and recorded.is_file() else Path(__file__).parents[1]
 
 
-def _global_generators() -> dict[str, torch.Generator]:
+def _collect_global_generators() -> dict[str, torch.Generator]:
     generators = {"torch": torch.default_generator}
     if torch.cuda.is_available():
         generators["cuda"] = torch.cuda.default_generators[torch.cuda.current_device()]
     return generators
 
 
-def _bytes(text: str) -> Tensor:
+def _encode_text_tensor(text: str) -> Tensor:
     return torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8)
 
 
-def _tensors(state: State) -> dict[str, Tensor]:
+def _collect_state_tensors(state: State) -> dict[str, Tensor]:
     """All tensors of the state by `<name>/<key>`. Tied weights stand there twice: safetensors refuses shared memory."""
     tensors: dict[str, Tensor] = {}
     seen: set[int] = set()

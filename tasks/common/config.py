@@ -80,31 +80,31 @@ class Idle:
         return "with " + " and ".join(f"{key} {' or '.join(map(str, values))}" for key, values in self.where.items())
 
 
-def _names_a_file(text: str) -> bool:
+def _is_valid_file_path(text: str) -> bool:
     """Whether a file system can have a file of this path, and a line can show it."""
     path = text.encode()
     short = len(path) <= LONGEST_PATH and max(map(len, path.split(b"/"))) <= LONGEST_NAME
     return short and CONTROL.search(text) is None
 
 
-def _path_on_this_machine(text: str) -> str:
+def _check_local_path(text: str) -> str:
     """The text, if DVC takes it for the path of a file or folder here."""
     try:
         scheme = urlsplit(text).scheme  # by which DVC too knows s3://bucket/folder and such
     except ValueError:  # it begins with //[
         scheme = text
-    if not text or scheme or not _names_a_file(text):
+    if not text or scheme or not _is_valid_file_path(text):
         raise ValueError("expected the path of a file or folder on this machine")
     return text
 
 
-LocalPath = Annotated[str, AfterValidator(_path_on_this_machine)]  # of a dep
+LocalPath = Annotated[str, AfterValidator(_check_local_path)]  # of a dep
 
 
-def stays_below(location: str) -> bool:
+def is_path_inside_folder(location: str) -> bool:
     """Whether a place, named from a folder, is in that folder."""
     path = PurePath(location)
-    return _names_a_file(location) and not path.is_absolute() and ".." not in path.parts
+    return _is_valid_file_path(location) and not path.is_absolute() and ".." not in path.parts
 
 
 class Config(BaseModel):
@@ -142,23 +142,23 @@ class Config(BaseModel):
         return cls.model_validate_json(json.dumps(section, default=str))
 
 
-def settings_of(config: Config, kind: type[Settings]) -> Settings:
+def build_settings(config: Config, kind: type[Settings]) -> Settings:
     """An algorithm's settings, a dataclass, from the keys of the same names in a stage's section."""
     settings: Settings = kind(**{field.name: getattr(config, field.name) for field in fields(kind)})
     return settings
 
 
-def schema_of(config_type: type[Config], ref_template: str = "#/$defs/{model}") -> Schema:
+def build_config_schema(config_type: type[Config], ref_template: str = "#/$defs/{model}") -> Schema:
     """A section's JSON schema."""
     schema = config_type.model_json_schema(ref_template=ref_template)
-    _name_properties(schema)
+    _restrict_property_names(schema)
     return schema
 
 
-def _name_properties(part: object) -> None:
+def _restrict_property_names(part: object) -> None:
     """Have all keys of a dictionary match the pattern for its keys; pydantic's schema would allow others too."""
     for below in part.values() if isinstance(part, dict) else part if isinstance(part, list) else ():
-        _name_properties(below)
+        _restrict_property_names(below)
     if isinstance(part, dict) and "patternProperties" in part:
         [(pattern, part["additionalProperties"])] = part.pop("patternProperties").items()
         part["propertyNames"] = {"type": "string", "pattern": pattern, "description": IN_WORDS[pattern]}

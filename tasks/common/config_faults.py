@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from tasks.common.config import BRANCHES, Config, Schema, schema_of
+from tasks.common.config import BRANCHES, Config, Schema, build_config_schema
 
 Key = tuple[str, ...]
 ADAPTER = "adapter_config.json"  # as peft names it
@@ -46,11 +46,11 @@ class SectionError(ValueError):
         self.key, self.message = key, message
 
 
-def read(stage: str, types: Mapping[str, type[Config]], params: Mapping[str, Any]) -> Config:
+def parse_stage_config(stage: str, types: Mapping[str, type[Config]], params: Mapping[str, Any]) -> Config:
     """A stage's Config, from its section of params.yaml and its entry in the section `branches`; SectionError for the
     first fault.
     """
-    section, field = with_branches(stage, types[stage], params), types[stage].branched_by
+    section, field = merge_branch_entries(stage, types[stage], params), types[stage].branched_by
     if section is None:
         raise SectionError((stage,), "missing; expected keys with values")
     if field and field in (params.get(stage) or ()):
@@ -58,11 +58,11 @@ def read(stage: str, types: Mapping[str, type[Config]], params: Mapping[str, Any
     try:
         return types[stage].from_yaml(section)
     except ValidationError as error:
-        key, message = explain(error, stage, types)
-        raise SectionError(in_file(key, types), message) from None
+        key, message = explain_validation_error(error, stage, types)
+        raise SectionError(map_key_to_file(key, types), message) from None
 
 
-def with_branches(stage: str, config_type: type[Config], params: Mapping[str, Any]) -> Any:
+def merge_branch_entries(stage: str, config_type: type[Config], params: Mapping[str, Any]) -> Any:
     """A stage's section of params.yaml with what the section `branches` has for it; None where there is no section."""
     field, entries = config_type.branched_by, params.get(BRANCHES)
     section = params.get(stage, {} if {*config_type.model_fields} == {field} else None)
@@ -71,56 +71,63 @@ def with_branches(stage: str, config_type: type[Config], params: Mapping[str, An
     return {**section, field: entries[stage]}
 
 
-def in_file(key: Key, types: Mapping[str, type[Config]]) -> Key:
+def map_key_to_file(key: Key, types: Mapping[str, type[Config]]) -> Key:
     """Where params.yaml has what a Config has at a key: `agents.policies.a` stands at `branches.agents.a`."""
     field = types[key[0]].branched_by if key[0] in types else ""
     return (BRANCHES, key[0], *key[2:]) if field and key[1:2] == (field,) else key
 
 
-def in_config(key: Key, types: Mapping[str, type[Config]]) -> Key:
+def map_key_to_config(key: Key, types: Mapping[str, type[Config]]) -> Key:
     """Where a Config has what params.yaml has at a key: the inverse of `in_file`."""
     if len(key) > 1 and key[0] == BRANCHES and key[1] in types and types[key[1]].branched_by:
         return (key[1], types[key[1]].branched_by, *key[2:])
     return key
 
 
-def explain(error: ValidationError, section: str, types: Mapping[str, type[Config]]) -> tuple[Key, str]:
+def explain_validation_error(
+    error: ValidationError, section: str, types: Mapping[str, type[Config]]
+) -> tuple[Key, str]:
     """The first fault's key, with the section before it, and the message about it."""
     fault = min(error.errors(include_url=False), key=lambda candidate: RANK.get(candidate["type"], 1))
-    location, inner = tuple(map(str, fault["loc"])), _schema(types[section])
+    location, inner = tuple(map(str, fault["loc"])), _get_cached_schema(types[section])
     key, got = (section, *location), fault["input"]
     if fault["type"] == "extra_forbidden":
-        properties = _part(inner, location[:-1]).get("properties", {})
-        return key, f"unknown parameter{_did_you_mean(key, properties, types)}"
+        properties = _get_schema_part(inner, location[:-1]).get("properties", {})
+        return key, f"unknown parameter{_suggest_similar_key(key, properties, types)}"
     if fault["type"] == "missing":
-        return key, f"missing; expected {expected(_part(inner, location), inner)}"
+        return key, f"missing; expected {describe_expected_value(_get_schema_part(inner, location), inner)}"
     if location and location[-1] == "[key]":
-        names = _part(inner, location[:-2])["propertyNames"]
-        if words := _names(names):
-            return key[:-1], f"unknown{closest(location[-2], _enumerated(names))}; expected {words}"
-        return (section, *location[:-2]), f"expected {names['description']}, got {shown(got)}"
+        names = _get_schema_part(inner, location[:-2])["propertyNames"]
+        if words := _describe_allowed_keys(names):
+            return key[
+                :-1
+            ], f"unknown{suggest_closest_name(location[-2], _list_enumerated_values(names))}; expected {words}"
+        return (section, *location[:-2]), f"expected {names['description']}, got {format_short_value(got)}"
     if fault["type"] == "value_error":
-        return key, f"{fault['ctx']['error']}, got {shown(got)}"
-    return key, f"expected {expected(_part(inner, location), inner)}, got {shown(got)}"
+        return key, f"{fault['ctx']['error']}, got {format_short_value(got)}"
+    return (
+        key,
+        f"expected {describe_expected_value(_get_schema_part(inner, location), inner)}, got {format_short_value(got)}",
+    )
 
 
 @cache
-def _schema(config_type: type[Config]) -> Schema:
-    return schema_of(config_type)
+def _get_cached_schema(config_type: type[Config]) -> Schema:
+    return build_config_schema(config_type)
 
 
-def _part(schema: Schema, key: Sequence[str]) -> Schema:
+def _get_schema_part(schema: Schema, key: Sequence[str]) -> Schema:
     """What the schema says of the value at a key."""
-    part = resolved(schema, schema)
+    part = resolve_schema_reference(schema, schema)
     for name in key:
-        choices = [resolved(choice, schema) for choice in part.get("anyOf", [part])]
+        choices = [resolve_schema_reference(choice, schema) for choice in part.get("anyOf", [part])]
         part = next(choice for choice in choices if choice.get("type") != "null")
         below = part.get("properties", {}).get(name) or part.get("items") or part.get("additionalProperties") or {}
-        part = resolved(below, schema) if isinstance(below, dict) else {}
+        part = resolve_schema_reference(below, schema) if isinstance(below, dict) else {}
     return part
 
 
-def resolved(part: Schema, schema: Schema) -> Schema:
+def resolve_schema_reference(part: Schema, schema: Schema) -> Schema:
     """A part of a JSON schema with its reference replaced by what it refers to; keys beside the reference win."""
     while "$ref" in part:
         named = schema["$defs"][part["$ref"].rpartition("/")[2]]
@@ -128,65 +135,71 @@ def resolved(part: Schema, schema: Schema) -> Schema:
     return dict(part)
 
 
-def free(config_type: type[Config], key: Sequence[str]) -> bool:
+def has_user_chosen_keys(config_type: type[Config], key: Sequence[str]) -> bool:
     """Whether what stands at a key of the section is a dictionary whose keys are the user's, such as the policies of
     `agents`.
     """
-    return isinstance(_part(_schema(config_type), key).get("additionalProperties"), dict)
+    return isinstance(_get_schema_part(_get_cached_schema(config_type), key).get("additionalProperties"), dict)
 
 
-def expected(part: Schema, schema: Schema) -> str:
+def describe_expected_value(part: Schema, schema: Schema) -> str:
     """What a part of the schema accepts, in words."""
-    part = resolved(part, schema)
+    part = resolve_schema_reference(part, schema)
     if "const" in part:
-        return shown(part["const"])
+        return format_short_value(part["const"])
     if "enum" in part:
-        return " or ".join(map(shown, part["enum"]))
+        return " or ".join(map(format_short_value, part["enum"]))
     if choices := part.get("anyOf"):
-        return " or ".join(dict.fromkeys(choice.get("description") or expected(choice, schema) for choice in choices))
-    if words := _names(part.get("propertyNames", {})):
-        return f"{expected(part['additionalProperties'], schema)} for any of {words}"
+        return " or ".join(
+            dict.fromkeys(choice.get("description") or describe_expected_value(choice, schema) for choice in choices)
+        )
+    if words := _describe_allowed_keys(part.get("propertyNames", {})):
+        return f"{describe_expected_value(part['additionalProperties'], schema)} for any of {words}"
     bounds = " and ".join(text.format(part[bound]) for bound, text in BOUNDS.items() if bound in part)
     return f"{TYPES[part.get('type', 'object')]} {bounds}".strip()
 
 
-def _names(part: Schema) -> str:
+def _describe_allowed_keys(part: Schema) -> str:
     """The keys that a dictionary may have, in words; empty where they are the user's to choose."""
-    names = _enumerated(part)
+    names = _list_enumerated_values(part)
     if not names:
         return ""
     described = [choice["description"] for choice in part.get("anyOf", [part]) if "enum" not in choice]
     return " or ".join([*names, *described])
 
 
-def _enumerated(part: Schema) -> list[str]:
+def _list_enumerated_values(part: Schema) -> list[str]:
     return [name for choice in part.get("anyOf", [part]) for name in choice.get("enum", ())]
 
 
-def _did_you_mean(key: Key, properties: Mapping[str, object], types: Mapping[str, type[Config]]) -> str:
+def _suggest_similar_key(key: Key, properties: Mapping[str, object], types: Mapping[str, type[Config]]) -> str:
     *above, name = key
     close = difflib.get_close_matches(name, list(properties), 1, 0.5)
     if close:
-        return f"; did you mean {'.'.join(in_file((*above, close[0]), types))}?"
+        return f"; did you mean {'.'.join(map_key_to_file((*above, close[0]), types))}?"
     having = (section for section, config in types.items() if name in config.model_fields)
-    elsewhere = [".".join(in_file((section, name), types)) for section in having]
+    elsewhere = [".".join(map_key_to_file((section, name), types)) for section in having]
     return (
-        f"; did you mean {elsewhere[0]}?" if elsewhere else f"; there are {some([*properties])}" if properties else ""
+        f"; did you mean {elsewhere[0]}?"
+        if elsewhere
+        else f"; there are {join_first_names([*properties])}"
+        if properties
+        else ""
     )
 
 
-def suggestion(name: str, names: Sequence[str]) -> str:
+def suggest_names(name: str, names: Sequence[str]) -> str:
     """The closest of the names there are, or some of them if none is close."""
-    return closest(name, names) or (f" (there are {some(names)})" if names else "")
+    return suggest_closest_name(name, names) or (f" (there are {join_first_names(names)})" if names else "")
 
 
-def closest(name: str, names: Sequence[str]) -> str:
+def suggest_closest_name(name: str, names: Sequence[str]) -> str:
     """The closest of the names there are, as a question; empty if none is close."""
     close = difflib.get_close_matches(name, names, 1, 0.5)
     return f" (did you mean {close[0]}?)" if close else ""
 
 
-def no_model(folder: Path) -> str:
+def describe_missing_model(folder: Path) -> str:
     """What to say of a folder without a config.json, or with an adapter's weights alone: it may hold a LoRA adapter,
     which is no model.
     """
@@ -205,20 +218,20 @@ def no_model(folder: Path) -> str:
     )
 
 
-def some(names: Sequence[str]) -> str:
+def join_first_names(names: Sequence[str]) -> str:
     """Some of the names, and how many more there are."""
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return f"{', '.join(names[:SHOWN])}{more}"
 
 
-def shown(value: object) -> str:
+def format_short_value(value: object) -> str:
     """A value as an error or a change shows it: short, with text in quotes, and only the names of many entries."""
     text = repr(value) if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
     if len(text) > 60 and isinstance(value, dict):
         text = f"{{{', '.join(value)}}}"
-    return shortened(text)
+    return shorten_text(text)
 
 
-def shortened(text: str) -> str:
+def shorten_text(text: str) -> str:
     """A text that fits in a line."""
     return text if len(text) <= 60 else text[:57] + "..."

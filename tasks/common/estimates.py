@@ -43,7 +43,7 @@ def pass_at_k(correct: ArrayLike, samples: int, k: int) -> NDArray[np.float64]:
     return chance
 
 
-def majority(answers: Sequence[Hashable | None], reference: Hashable) -> float:
+def majority_vote_accuracy(answers: Sequence[Hashable | None], reference: Hashable) -> float:
     """Whether the commonest answer is the reference: 1 or 0, or the chance of it where several are equally common.
 
     None stands for no answer and does not vote; with no votes at all the majority is wrong.
@@ -56,7 +56,7 @@ def majority(answers: Sequence[Hashable | None], reference: Hashable) -> float:
     return (reference in leaders) / len(leaders)
 
 
-def best_of(scores: ArrayLike, correct: ArrayLike) -> NDArray[np.float64]:
+def best_of_k_accuracy(scores: ArrayLike, correct: ArrayLike) -> NDArray[np.float64]:
     """Whether the answer with the highest score is right, for each problem (P,): best-of-k by a reward model.
 
     `scores` and `correct` are (P, k). Where several answers share the highest score it is the chance of a right one.
@@ -78,19 +78,19 @@ class Changes:
     p: float
 
 
-def win_values(scores: ArrayLike, baseline: ArrayLike) -> NDArray[np.float64]:
+def compute_win_values(scores: ArrayLike, baseline: ArrayLike) -> NDArray[np.float64]:
     """1 where the score beats the baseline's, 1/2 where they tie, 0 where it loses; any shape, elementwise."""
     difference = np.asarray(scores, dtype=np.float64) - np.asarray(baseline, dtype=np.float64)
     return (np.sign(difference) + 1) / 2
 
 
-def share(values: ArrayLike) -> Estimate:
+def estimate_share(values: ArrayLike) -> Estimate:
     """Mean of one value in [0, 1] for each problem (P,), with Wilson's score interval (1927).
 
     For values 0 or 1 it is Wilson's interval. For averages over samples, the number of problems is replaced by the
     number of 0-1 values whose mean has the same variance. Unlike a bootstrap interval it has a width even for 0 of 500.
     """
-    values = _nonempty(values)
+    values = _check_nonempty(values)
     mean, count = float(values.mean()), len(values)
     variance = float(values.var())
     effective = count * mean * (1 - mean) / variance if variance > 1e-12 else count
@@ -99,7 +99,7 @@ def share(values: ArrayLike) -> Estimate:
     return Estimate(mean, min(mean, max(0.0, centre - half)), max(mean, min(1.0, centre + half)))
 
 
-def resampled_means(values: ArrayLike, seed: int, resamples: int) -> NDArray[np.float64]:
+def resample_means(values: ArrayLike, seed: int, resamples: int) -> NDArray[np.float64]:
     """Means over problems drawn with replacement: values (P, M) to (resamples, M).
 
     The columns share their draws, and so do all calls with the same number of problems and the same seed, so that
@@ -112,30 +112,30 @@ def resampled_means(values: ArrayLike, seed: int, resamples: int) -> NDArray[np.
     return means
 
 
-def bootstrap(values: ArrayLike, seed: int, resamples: int) -> Estimate:
+def bootstrap_mean(values: ArrayLike, seed: int, resamples: int) -> Estimate:
     """Mean of one value for each problem (P,), with the percentile bootstrap interval over problems.
 
     For the differences between two policies, problem by problem, it is the paired interval of the difference of means.
     """
-    values = _nonempty(values)
-    return percentiles(float(values.mean()), resampled_means(values[:, None], seed, resamples)[:, 0])
+    values = _check_nonempty(values)
+    return make_percentile_estimate(float(values.mean()), resample_means(values[:, None], seed, resamples)[:, 0])
 
 
-def ratio(parts: ArrayLike, wholes: ArrayLike, seed: int, resamples: int) -> Estimate:
+def bootstrap_ratio(parts: ArrayLike, wholes: ArrayLike, seed: int, resamples: int) -> Estimate:
     """Sum of `parts` (P,) over the sum of `wholes` (P,), which is above 0, with a bootstrap interval over problems."""
-    parts, wholes = _nonempty(parts), _nonempty(wholes)
-    means = resampled_means(np.stack([parts, wholes], axis=1), seed, resamples)
+    parts, wholes = _check_nonempty(parts), _check_nonempty(wholes)
+    means = resample_means(np.stack([parts, wholes], axis=1), seed, resamples)
     means = means[means[:, 1] > 0]  # a draw may hold no whole at all
-    return percentiles(float(parts.sum() / wholes.sum()), means[:, 0] / means[:, 1])
+    return make_percentile_estimate(float(parts.sum() / wholes.sum()), means[:, 0] / means[:, 1])
 
 
-def percentiles(mean: float, draws: NDArray[np.float64]) -> Estimate:
+def make_percentile_estimate(mean: float, draws: NDArray[np.float64]) -> Estimate:
     """A mean with the middle 95 % of its bootstrap draws as interval."""
     low, high = np.quantile(draws, (0.025, 0.975))
     return Estimate(mean, float(low), float(high))
 
 
-def over_seeds(values: ArrayLike) -> Estimate:
+def estimate_mean_over_seeds(values: ArrayLike) -> Estimate:
     """The mean of one value for each seed (S,), with its 95 % interval: without bounds for one seed, no wider than zero
     where all agree.
     """
@@ -149,7 +149,7 @@ def over_seeds(values: ArrayLike) -> Estimate:
     return Estimate(mean, mean - half, mean + half)
 
 
-def difference(ones: ArrayLike, others: ArrayLike) -> Estimate:
+def estimate_welch_difference(ones: ArrayLike, others: ArrayLike) -> Estimate:
     """The mean of `ones` (S,) less that of `others` (T,), with Welch's 95 % interval (1947) for two variances.
 
     An array of one value is a fact without a spread if the other has several; where neither has, there are no bounds.
@@ -169,7 +169,7 @@ def difference(ones: ArrayLike, others: ArrayLike) -> Estimate:
     return Estimate(mean, mean - half, mean + half)
 
 
-def over_games_too(seeds: Estimate, squared_error: float) -> Estimate:
+def widen_interval_by_games(seeds: Estimate, squared_error: float) -> Estimate:
     """An interval over seeds, widened by what other games would have given, as if both errors were independent.
 
     `squared_error` is that of the mean over games. Without a spread over seeds (no bounds) only the games are left,
@@ -182,7 +182,7 @@ def over_games_too(seeds: Estimate, squared_error: float) -> Estimate:
     )
 
 
-def _nonempty(values: ArrayLike) -> NDArray[np.float64]:
+def _check_nonempty(values: ArrayLike) -> NDArray[np.float64]:
     array = np.asarray(values, dtype=np.float64)
     if array.ndim != 1 or not len(array):
         raise ValueError(f"one value for each problem is needed, got shape {array.shape}")

@@ -24,7 +24,7 @@ class AddressError(Exception):
     """MLFLOW_TRACKING_URI names nothing that MLflow's records can be in; one line for a person."""
 
 
-def shared(root: Path) -> str | None:
+def find_shared_address(root: Path) -> str | None:
     """MLflow's address where it is elsewhere; None where MLFLOW_TRACKING_URI is unset or names this repository's own
     database.
 
@@ -36,42 +36,42 @@ def shared(root: Path) -> str | None:
     if address.startswith("sqlite:///"):
         if "?" in address:  # what is looked at first must be the file that MLflow opens
             raise AddressError(
-                f"{VARIABLE}: {public(address)}: expected the path of a file alone, without '?' and options"
+                f"{VARIABLE}: {redact_address(address)}: expected the path of a file alone, without '?' and options"
             )
         file = (root / address.removeprefix("sqlite:///")).resolve()
         return None if file == (root / OWN).resolve() else f"sqlite:///{file}"
     if not address.startswith((*SERVERS, *DATABASES)):
         kinds = "http://, https://, postgresql:// or sqlite:///"
-        raise AddressError(f"{VARIABLE}: {public(address)}: expected an address that begins with {kinds}")
+        raise AddressError(f"{VARIABLE}: {redact_address(address)}: expected an address that begins with {kinds}")
     return address
 
 
-def is_server(address: str) -> bool:
+def is_server_address(address: str) -> bool:
     """Whether it is a tracking server's, which keeps the files of runs too, and not a database's."""
     return address.startswith(SERVERS)
 
 
-def named() -> str:
+def describe_records_address() -> str:
     """What messages call the place of MLflow's records."""
     try:
-        return public(shared(Path()) or str(OWN))
+        return redact_address(find_shared_address(Path()) or str(OWN))
     except AddressError:
         return VARIABLE
 
 
-def public(address: str) -> str:
+def redact_address(address: str) -> str:
     """An address as it may be shown: without user, password, query and fragment."""
     return USER_INFO.sub("", re.split(r"[?#]", address, maxsplit=1)[0])
 
 
-def clean(text: str) -> str:
+def redact_secrets(text: str) -> str:
     """A text without the passwords and tokens of MLflow's and Prefect's addresses."""
-    for secret in sorted(_secrets(), key=len, reverse=True):
+    for secret in sorted(_collect_secrets(), key=len, reverse=True):
         text = text.replace(secret, "***")
     return IN_QUERY.sub(r"\1=***", USER_INFO.sub("***@", text))
 
 
-def _secrets() -> set[str]:
+def _collect_secrets() -> set[str]:
     from urllib.parse import unquote, urlsplit  # `posttrain runs` needs neither
 
     secrets = {os.environ.get(name, "") for name in SECRETS}
@@ -85,7 +85,7 @@ def _secrets() -> set[str]:
     return {secret for secret in secrets if len(secret) >= SHORTEST}
 
 
-def clone(root: Path) -> str:
+def load_or_create_clone_id(root: Path) -> str:
     """The random identity of this clone, made on first use.
 
     It holds as long as its file does: a copy of the folder has another file, and gets an identity of its own.

@@ -45,56 +45,56 @@ class DatabaseError(Exception):
     """MLflow's database cannot be read or written; one line for a person."""
 
 
-def address(root: Path) -> str:
+def get_tracking_address(root: Path) -> str:
     """MLflow's address of its records: those of the repository at `root`, unless MLFLOW_TRACKING_URI says otherwise."""
-    return mlflow_address.shared(root) or f"sqlite:///{root.absolute() / DATABASE}"
+    return mlflow_address.find_shared_address(root) or f"sqlite:///{root.absolute() / DATABASE}"
 
 
-def open_client(root: Path) -> "MlflowClient":
+def open_records_client(root: Path) -> "MlflowClient":
     """An MlflowClient of the database, which is made if there is none.
 
     DatabaseError where it is not MLflow's, is damaged, or is of another version of MLflow: none is ever upgraded. An
     empty one that an earlier version left half made when it was killed is made anew; now it is made beside and renamed.
     """
-    _be_quiet()
-    with one_line():
-        elsewhere = mlflow_address.shared(root)
+    _silence_mlflow_logging()
+    with raise_as_database_error():
+        elsewhere = mlflow_address.find_shared_address(root)
         if elsewhere is not None:
-            return mlflow_shared.open_client(elsewhere)
-    prepare(root)
-    with one_line():
+            return mlflow_shared.open_or_create_client(elsewhere)
+    prepare_database(root)
+    with raise_as_database_error():
         from mlflow import MlflowClient
 
-        return MlflowClient(address(root), registry_uri=address(root))
+        return MlflowClient(get_tracking_address(root), registry_uri=get_tracking_address(root))
 
 
 def find_shared_client(root: Path) -> "MlflowClient | None":
     """An MlflowClient of the records that MLFLOW_TRACKING_URI names elsewhere; None where there are none yet, and none
     are made.
     """
-    _be_quiet()
-    with one_line():
-        elsewhere = mlflow_address.shared(root)
-        return None if elsewhere is None else mlflow_shared.find_client(elsewhere)
+    _silence_mlflow_logging()
+    with raise_as_database_error():
+        elsewhere = mlflow_address.find_shared_address(root)
+        return None if elsewhere is None else mlflow_shared.find_existing_client(elsewhere)
 
 
-def look(root: Path) -> None:
+def check_records(root: Path) -> None:
     """DatabaseError where the records cannot be opened by the installed MLflow as they are. Nothing is made."""
-    with one_line():
-        elsewhere = mlflow_address.shared(root)
+    with raise_as_database_error():
+        elsewhere = mlflow_address.find_shared_address(root)
     if elsewhere is None:
-        prepare(root, make=False)
+        prepare_database(root, make=False)
     else:
         find_shared_client(root)
 
 
-def experiment(client: "MlflowClient", root: Path, name: str) -> str:
+def get_or_create_experiment(client: "MlflowClient", root: Path, name: str) -> str:
     """The id of the experiment of a flow, which is made if there is none; its files are in ARTIFACTS, or where a shared
     MLflow keeps them.
     """
-    elsewhere, artifacts = mlflow_address.shared(root), (root / ARTIFACTS).absolute()
+    elsewhere, artifacts = mlflow_address.find_shared_address(root), (root / ARTIFACTS).absolute()
     if elsewhere is not None:
-        return mlflow_shared.experiment(client, elsewhere, artifacts, name)
+        return mlflow_shared.get_or_create_shared_experiment(client, elsewhere, artifacts, name)
     existing = client.get_experiment_by_name(name)
     tags = mlflow_shared.EXPERIMENT
     identity: str = (
@@ -105,12 +105,12 @@ def experiment(client: "MlflowClient", root: Path, name: str) -> str:
     return identity
 
 
-def own_tags(root: Path) -> dict[str, str]:
+def make_clone_tags(root: Path) -> dict[str, str]:
     """The tags of this clone's runs: in a shared MLflow they say whose a run is."""
-    return {CLONE_TAG: mlflow_address.clone(root)} if mlflow_address.shared(root) else {}
+    return {CLONE_TAG: mlflow_address.load_or_create_clone_id(root)} if mlflow_address.find_shared_address(root) else {}
 
 
-def prepare(root: Path, make: bool = True) -> None:
+def prepare_database(root: Path, make: bool = True) -> None:
     """Make the database if there is none and `make`, and look at it, as `open_client` does; imports MLflow only to make
     it.
     """
@@ -118,15 +118,15 @@ def prepare(root: Path, make: bool = True) -> None:
         raise DatabaseError(
             f"{DATABASE}: the repository's path has a '?', which MLflow takes for the end of it; move it"
         )
-    with one_line(), _lock(root):
+    with raise_as_database_error(), _hold_database_lock(root):
         path = root / DATABASE
-        if path.is_file() and _half_made(path):
+        if path.is_file() and _is_half_made(path):
             path.unlink()
         if not path.exists():
             if not make:
                 return
-            _make(path)
-        _look(path, (root / ARTIFACTS).absolute())
+            _create_database(path)
+        _check_and_repair_database(path, (root / ARTIFACTS).absolute())
 
 
 def insert_run(root: Path, experiment: str, run_id: str, name: str, user: str, started: int) -> bool:
@@ -137,8 +137,8 @@ def insert_run(root: Path, experiment: str, run_id: str, name: str, user: str, s
     if not (root / DATABASE).exists():
         return False
     values = (run_id, name, user, started, f"/{run_id}/artifacts", experiment)
-    with one_line(), closing(connect(root)) as database:
-        if not {"experiments", "runs"} <= _tables(database):
+    with raise_as_database_error(), closing(connect_database(root)) as database:
+        if not {"experiments", "runs"} <= _list_tables(database):
             return False
         database.execute(INSERT_RUN, values)
         database.execute(INSERT_NAME, (name, run_id))
@@ -147,7 +147,7 @@ def insert_run(root: Path, experiment: str, run_id: str, name: str, user: str, s
 
 
 @contextmanager
-def one_line() -> Iterator[None]:
+def raise_as_database_error() -> Iterator[None]:
     """Turn whatever MLflow, its SQL, the network or the disk raises into a DatabaseError of one line."""
     try:
         yield
@@ -158,20 +158,24 @@ def one_line() -> Iterator[None]:
         message = next(iter(str(cause).splitlines()), type(cause).__name__)
         if isinstance(error, AddressError):
             raise DatabaseError(message) from None
-        damaged = type(cause) is sqlite3.DatabaseError and mlflow_address.named() == str(DATABASE)
+        damaged = type(cause) is sqlite3.DatabaseError and mlflow_address.describe_records_address() == str(DATABASE)
         hint = "; if it is damaged, delete mlruns/: only the history is lost" if damaged else ""
-        shown_cause = error if mlflow_address.named() == str(DATABASE) else None  # another's text may hold a password
-        raise DatabaseError(f"{mlflow_address.named()}: {mlflow_address.clean(message)[:300]}{hint}") from shown_cause
+        shown_cause = (
+            error if mlflow_address.describe_records_address() == str(DATABASE) else None
+        )  # another's text may hold a password
+        raise DatabaseError(
+            f"{mlflow_address.describe_records_address()}: {mlflow_address.redact_secrets(message)[:300]}{hint}"
+        ) from shown_cause
 
 
-def connect(root: Path) -> sqlite3.Connection:
+def connect_database(root: Path) -> sqlite3.Connection:
     """A connection to the database, which must exist; the caller closes it."""
     path = (root / DATABASE).absolute()
     return sqlite3.connect(f"{path.as_uri()}?mode=rw", uri=True, timeout=WAIT_SECONDS)
 
 
 @contextmanager
-def _lock(root: Path) -> Iterator[None]:
+def _hold_database_lock(root: Path) -> Iterator[None]:
     """One process at a time; the lock ends with the process."""
     folder = root / DATABASE.parent
     folder.mkdir(exist_ok=True)
@@ -180,11 +184,11 @@ def _lock(root: Path) -> Iterator[None]:
         yield
 
 
-def _make(path: Path) -> None:
+def _create_database(path: Path) -> None:
     """Make the database beside its place and rename it: a kill on the way leaves nothing that counts."""
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
-    _be_quiet()
+    _silence_mlflow_logging()
     for left in path.parent.glob(f"{path.name}.new*"):
         left.unlink()
     new = path.with_name(f"{path.name}.new")
@@ -195,32 +199,32 @@ def _make(path: Path) -> None:
     new.rename(path)
 
 
-def _be_quiet() -> None:
+def _silence_mlflow_logging() -> None:
     """Turn off MLflow's remarks about making tables; importing it turns them on."""
     for name in ("mlflow", "alembic"):
         logging.getLogger(name).setLevel(logging.WARNING)
 
 
-def _half_made(path: Path) -> bool:
+def _is_half_made(path: Path) -> bool:
     """Whether this is MLflow's database, or an empty one, that was not made to the end, and has no records that could
     be lost.
     """
     with closing(sqlite3.connect(path, timeout=WAIT_SECONDS)) as database:
         if database.execute("PRAGMA user_version").fetchone()[0] == WHOLE:
             return False
-        tables = _tables(database)
+        tables = _list_tables(database)
         if tables and "experiments" not in tables:
             return False
         held = [query for table, query in RECORDS.items() if table in tables]
         return not any(database.execute(query).fetchone() for query in held)
 
 
-def _look(path: Path, artifacts: Path) -> None:
+def _check_and_repair_database(path: Path, artifacts: Path) -> None:
     """Refuse a database that is not MLflow's, is cut off or cannot be written to; correct its paths if the repository
     was moved.
     """
-    with closing(connect(path.parent.parent)) as database:
-        if not {"experiments", "runs", "tags", "params", "alembic_version"} <= _tables(database):
+    with closing(connect_database(path.parent.parent)) as database:
+        if not {"experiments", "runs", "tags", "params", "alembic_version"} <= _list_tables(database):
             raise DatabaseError(f"{DATABASE}: this is not MLflow's database; move it away")
         versions = [number for (number,) in database.execute(mlflow_shared.VERSION)]
         mlflow_shared.check_version(versions, f"sqlite:///{DATABASE}")
@@ -240,5 +244,5 @@ def _look(path: Path, artifacts: Path) -> None:
         database.commit()
 
 
-def _tables(database: sqlite3.Connection) -> set[str]:
+def _list_tables(database: sqlite3.Connection) -> set[str]:
     return {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}

@@ -50,40 +50,40 @@ class UnreachableError(Exception):
     """A shared MLflow does not answer, or not as the installed one; one line for a person."""
 
 
-def open_client(address: str) -> "MlflowClient":
+def open_or_create_client(address: str) -> "MlflowClient":
     """A client of the server or database at `address`, once it has answered; its tables are made where the database has
     none.
 
     UnreachableError where it does not answer as MLflow does, or has tables that are not those of the installed MLflow.
     """
-    client = find_client(address)
+    client = find_existing_client(address)
     if client is None:
-        with _only_maker(address):
-            tables, versions = _read(address)
+        with _hold_making_lock(address):
+            tables, versions = _read_tables_and_versions(address)
             if tables:  # another clone was faster
                 check_version(versions, address)
-            client = _client(address)
+            client = _make_client(address)
     return client
 
 
-def find_client(address: str) -> "MlflowClient | None":
+def find_existing_client(address: str) -> "MlflowClient | None":
     """The same for a question: None where the database has no tables, which are not made."""
     if address in _clients:
         return _clients[address]
-    if mlflow_address.is_server(address):
+    if mlflow_address.is_server_address(address):
         for name, value in PATIENCE.items():
             os.environ.setdefault(name, value)
-        _ask(address)
-        return _client(address)
-    tables, versions = _read(address)
-    if tables and versions != [schema()[0]]:
-        with _only_maker(address, make=False):  # it may be at work
-            tables, versions = _read(address)
+        _check_server_answers(address)
+        return _make_client(address)
+    tables, versions = _read_tables_and_versions(address)
+    if tables and versions != [read_schema_versions()[0]]:
+        with _hold_making_lock(address, make=False):  # it may be at work
+            tables, versions = _read_tables_and_versions(address)
         check_version(versions, address)
-    return _client(address) if tables else None
+    return _make_client(address) if tables else None
 
 
-def _client(address: str) -> "MlflowClient":
+def _make_client(address: str) -> "MlflowClient":
     from mlflow import MlflowClient
 
     _clients[address] = client = MlflowClient(address, registry_uri=address)
@@ -95,10 +95,10 @@ def check_version(versions: Collection[str], address: str) -> None:
 
     A database that holds something else has no such row.
     """
-    newest, older = schema()
+    newest, older = read_schema_versions()
     if [*versions] == [newest]:
         return
-    installed, shown = f"MLflow {version('mlflow')}", mlflow_address.public(address)
+    installed, shown = f"MLflow {version('mlflow')}", mlflow_address.redact_address(address)
     if not versions:
         raise UnreachableError("this is not MLflow's database, or it was not made to its end; expected one of its own")
     if not older.issuperset(versions):
@@ -116,7 +116,7 @@ def check_version(versions: Collection[str], address: str) -> None:
 
 
 @cache
-def schema() -> tuple[str, frozenset[str]]:
+def read_schema_versions() -> tuple[str, frozenset[str]]:
     """The version of the tables that the installed MLflow makes, and the versions before it.
 
     Read from the files of its migrations, as Alembic reads them, without importing MLflow, which takes seconds.
@@ -134,10 +134,10 @@ def schema() -> tuple[str, frozenset[str]]:
     return newest, frozenset(before)
 
 
-def _read(address: str) -> tuple[list[str], list[str]]:
+def _read_tables_and_versions(address: str) -> tuple[list[str], list[str]]:
     """The names of a database's tables, and the rows of its table of versions; nothing of a file that is not there."""
     if not address.startswith("sqlite:"):
-        return _read_server(address)
+        return _read_server_tables(address)
     file = Path(address.removeprefix("sqlite:///"))
     if not file.parent.is_dir():
         raise UnreachableError("its folder does not exist")
@@ -148,15 +148,15 @@ def _read(address: str) -> tuple[list[str], list[str]]:
         return tables, [row[0] for row in database.execute(VERSION)] if VERSION_TABLE in tables else []
 
 
-def _read_server(address: str) -> tuple[list[str], list[str]]:
+def _read_server_tables(address: str) -> tuple[list[str], list[str]]:
     from sqlalchemy import inspect, text
 
-    with _connected(address) as connection:
+    with _open_connection(address) as connection:
         tables = inspect(connection).get_table_names()
         return tables, [*connection.execute(text(VERSION)).scalars()] if VERSION_TABLE in tables else []
 
 
-def _ask(address: str) -> None:
+def _check_server_answers(address: str) -> None:
     """One question that any tracking server answers, with the credentials of the environment."""
     from mlflow.utils.credentials import get_default_host_creds
     from mlflow.utils.rest_utils import http_request
@@ -172,7 +172,7 @@ def _ask(address: str) -> None:
             raise_on_status=False,
         )
     except Exception as error:
-        raise UnreachableError(f"cannot be reached: {_first_cause(error)}") from None
+        raise UnreachableError(f"cannot be reached: {_find_root_cause(error)}") from None
     if answer.status_code != 200:
         message = " ".join(answer.text.split())[:120]
         why = REFUSED.get(answer.status_code, "expected MLflow's tracking server")
@@ -183,7 +183,7 @@ def _ask(address: str) -> None:
         raise UnreachableError("what answers there is not MLflow's tracking server") from None
 
 
-def _first_cause(error: BaseException) -> BaseException:
+def _find_root_cause(error: BaseException) -> BaseException:
     """What the network said, below what MLflow and its libraries make of it."""
     while (below := error.__cause__ or error.__context__) is not None:
         error = below
@@ -191,7 +191,7 @@ def _first_cause(error: BaseException) -> BaseException:
 
 
 @contextmanager
-def _only_maker(address: str, make: bool = True) -> Iterator[None]:
+def _hold_making_lock(address: str, make: bool = True) -> Iterator[None]:
     """Hold a lock: two processes that make MLflow's tables at once would both fail.
 
     Without `make` no file is made for it.
@@ -207,13 +207,13 @@ def _only_maker(address: str, make: bool = True) -> Iterator[None]:
         return
     from sqlalchemy import text
 
-    with _connected(address) as connection:
+    with _open_connection(address) as connection:
         connection.execute(text(f"SELECT pg_advisory_lock({MAKING})"))
         yield
 
 
 @contextmanager
-def _connected(address: str) -> "Iterator[Connection]":
+def _open_connection(address: str) -> "Iterator[Connection]":
     """A connection to a database server."""
     from sqlalchemy import create_engine
 
@@ -228,7 +228,7 @@ def _connected(address: str) -> "Iterator[Connection]":
         engine.dispose()
 
 
-def experiment(client: "MlflowClient", address: str, artifacts: Path, name: str) -> str:
+def get_or_create_shared_experiment(client: "MlflowClient", address: str, artifacts: Path, name: str) -> str:
     """The id of the experiment of this name, which is made if there is none.
 
     A tracking server keeps the files of runs; beside a database they are in the folder `artifacts` of the clone that
@@ -238,7 +238,7 @@ def experiment(client: "MlflowClient", address: str, artifacts: Path, name: str)
 
     existing = client.get_experiment_by_name(name)
     if existing is None:
-        location = None if mlflow_address.is_server(address) else str(artifacts)
+        location = None if mlflow_address.is_server_address(address) else str(artifacts)
         if location is not None:
             artifacts.mkdir(parents=True, exist_ok=True)
         try:
@@ -250,7 +250,7 @@ def experiment(client: "MlflowClient", address: str, artifacts: Path, name: str)
     assert existing is not None, "it is there now"
     if existing.lifecycle_stage == "deleted":
         raise UnreachableError(f"the experiment {name} was deleted; `mlflow experiments restore` brings it back")
-    folder = local_folder(existing.artifact_location)
+    folder = parse_local_folder(existing.artifact_location)
     if folder is not None and not (folder.is_dir() and os.access(folder, os.W_OK)):
         raise UnreachableError(
             f"the experiment {name} keeps the files of runs in {folder}, which cannot be written "
@@ -261,7 +261,7 @@ def experiment(client: "MlflowClient", address: str, artifacts: Path, name: str)
     return identity
 
 
-def local_folder(location: str) -> Path | None:
+def parse_local_folder(location: str) -> Path | None:
     """The folder that an artifact location names, None where it is no folder of a machine (mlflow-artifacts:, s3:,
     ...).
     """

@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeVar
 import torch
 
 from tasks.common import adapters
-from tasks.common.config_faults import no_model
+from tasks.common.config_faults import describe_missing_model
 from tasks.common.errors import DataError, StageError
 from tasks.common.tokenizers import Tokenizer
 
@@ -65,7 +65,9 @@ class AutoClass(Protocol[Loaded]):
         ...
 
 
-def load(kind: AutoClass[Model], source: str | Path, new: Collection[str] = (), **arguments: Any) -> Model:
+def load_checked_model(
+    kind: AutoClass[Model], source: str | Path, new: Collection[str] = (), **arguments: Any
+) -> Model:
     """A model of an Auto class `kind`, in fp32 unless `arguments` have a dtype, from a folder in Hugging Face layout
     or, with a revision, a hub id.
 
@@ -75,13 +77,13 @@ def load(kind: AutoClass[Model], source: str | Path, new: Collection[str] = (), 
     """
     if isinstance(source, Path):
         arguments["local_files_only"] = True
-        _check_files(source)
-        _check_layers(source)
+        _check_weight_files(source)
+        _check_layer_count(source)
     adapted = isinstance(source, Path) and adapters.has_adapter(source)
     dtype = arguments.pop("dtype", "float32")
     at = {name: value for name, value in arguments.items() if name in ("revision", "local_files_only")}
-    settings = _sound_settings(source, at)
-    with _one_line(source):
+    settings = _load_sound_generation_config(source, at)
+    with _raise_as_data_error(source):
         model, report = kind.from_pretrained(
             source,
             use_safetensors=True,
@@ -89,37 +91,39 @@ def load(kind: AutoClass[Model], source: str | Path, new: Collection[str] = (), 
             output_loading_info=True,
             ignore_mismatched_sizes=bool(new),  # another head; what else does not fit is refused below
             generation_config=settings,
-            **{"dtype": adapters.unrounded(dtype) if adapted else dtype, **adapters.NONE, **arguments},
+            **{"dtype": adapters.choose_loading_dtype(dtype) if adapted else dtype, **adapters.NONE, **arguments},
         )
         if adapted:
-            adapters.merge_saved(model, Path(source), dtype)
-    _refuse(source, "lacks weights of the model that config.json describes", {*report["missing_keys"]} - {*new})
+            adapters.merge_saved_adapter(model, Path(source), dtype)
+    _raise_for_names(
+        source, "lacks weights of the model that config.json describes", {*report["missing_keys"]} - {*new}
+    )
     body = (
         f"{model.base_model_prefix}."  # with another head than it was saved with, the old one's weights are left over
     )
     unused = [name for name in report["unexpected_keys"] if not new or name.startswith(body)]
-    _refuse(source, "has weights that the model of config.json does not", unused)
-    _refuse(source, OTHER_SHAPES, {name for name, *_ in report["mismatched_keys"]} - {*new})
+    _raise_for_names(source, "has weights that the model of config.json does not", unused)
+    _raise_for_names(source, OTHER_SHAPES, {name for name, *_ in report["mismatched_keys"]} - {*new})
     broken = [name for name, weight in model.named_parameters() if not torch.isfinite(weight).all()]
-    _refuse(source, "has weights that are not finite numbers", broken)
+    _raise_for_names(source, "has weights that are not finite numbers", broken)
     return model
 
 
-def _sound_settings(source: str | Path, at: Mapping[str, Any]) -> Any:
+def _load_sound_generation_config(source: str | Path, at: Mapping[str, Any]) -> Any:
     """The model's settings of generation without those that do not fit together; None where there are none, or all are
     sound.
 
     Many models ship a temperature beside `do_sample: false`, which transformers reads and does not write. What ends an
     answer is kept.
     """
-    file, settings = _own_settings(source, at)
+    file, settings = _read_generation_settings(source, at)
     ends = settings.get("eos_token_id")
     if not all(isinstance(token, int | None) for token in (ends if isinstance(ends, list) else [ends])):
         raise DataError(f"{source}: {file}: eos_token_id is {str(ends)[:40]!r}; expected a token, or several")
     sampling = OF_SAMPLING if settings.get("do_sample") is not True else set()
     for dropped in (set(), sampling, {*settings} - ENDS, {*settings} - TOKENS, {*settings} - {"eos_token_id"}):
         kept = {name: value for name, value in settings.items() if name not in dropped}
-        if (sound := _settings(kept)) is not None:
+        if (sound := _make_generation_config(kept)) is not None:
             break
     left = sorted({*settings} - {*kept})
     if left:
@@ -128,7 +132,7 @@ def _sound_settings(source: str | Path, at: Mapping[str, Any]) -> Any:
     return sound if left else None
 
 
-def _own_settings(source: str | Path, at: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+def _read_generation_settings(source: str | Path, at: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     """The file that holds settings of generation, in old models config.json, and those that it holds."""
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import EntryNotFoundError
@@ -136,14 +140,14 @@ def _own_settings(source: str | Path, at: Mapping[str, Any]) -> tuple[str, dict[
 
     settings = {*GenerationConfig().to_dict()} - {"transformers_version"}
     for file in ("generation_config.json", "config.json"):
-        with _one_line(f"{source}: {file}"), suppress(EntryNotFoundError, FileNotFoundError):
+        with _raise_as_data_error(f"{source}: {file}"), suppress(EntryNotFoundError, FileNotFoundError):
             path = source / file if isinstance(source, Path) else Path(hf_hub_download(source, file, **at))
             content: dict[str, Any] = json.loads(path.read_text())
             return file, {name: value for name, value in content.items() if name in settings}
     return "config.json", {}
 
 
-def _settings(values: Mapping[str, Any]) -> Any:
+def _make_generation_config(values: Mapping[str, Any]) -> Any:
     """Settings of generation; None where transformers would not save them."""
     from transformers import GenerationConfig
 
@@ -155,13 +159,13 @@ def _settings(values: Mapping[str, Any]) -> Any:
     return config
 
 
-def load_config(source: str | Path, **arguments: Any) -> Any:
+def load_model_config(source: str | Path, **arguments: Any) -> Any:
     """What config.json says of a model; DataError with one line if it cannot be read."""
     from transformers import AutoConfig
 
     if isinstance(source, Path):
         arguments["local_files_only"] = True
-    with _one_line(source):
+    with _raise_as_data_error(source):
         return AutoConfig.from_pretrained(source, trust_remote_code=False, **arguments)
 
 
@@ -173,7 +177,7 @@ def load_tokenizer(source: str | Path, **arguments: Any) -> Tokenizer:
 
     if isinstance(source, Path):
         arguments["local_files_only"] = True
-    with _one_line(source):
+    with _raise_as_data_error(source):
         tokenizer: Tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False, **arguments)
         if isinstance(tokenizer.chat_template, dict):
             tokenizer.chat_template = tokenizer.get_chat_template()
@@ -192,10 +196,10 @@ def check_tokenizer(source: str | Path, tokenizer: Tokenizer, rows: int) -> None
             "expected the tokenizer that the model was trained with"
         )
     if tokenizer.chat_template is not None:
-        _check_template(source, tokenizer)
+        _check_chat_template(source, tokenizer)
 
 
-def _check_files(folder: Path) -> None:
+def _check_weight_files(folder: Path) -> None:
     """Before anything reads the weights, check that they are there as safetensors."""
     if adapters.has_adapter(folder) and not (folder / adapters.WEIGHTS).is_file():
         raise DataError(f"{folder}: holds {adapters.FILE}, but no {adapters.WEIGHTS}, as which an adapter is expected")
@@ -204,19 +208,19 @@ def _check_files(folder: Path) -> None:
         return
     pickled = sorted(path.name for pattern in ("*.bin", "*.pt", "*.pth", "*.ckpt") for path in folder.glob(pattern))
     if adapters.has_adapter(folder) and not pickled:
-        raise DataError(f"{folder}: {no_model(folder)}")
+        raise DataError(f"{folder}: {describe_missing_model(folder)}")
     what = f"has its weights in {pickled[0]}, a pickle, which can run any code" if pickled else "holds no weights"
     raise DataError(f"{folder}: {what}; expected model.safetensors")
 
 
-def _check_layers(folder: Path) -> None:
+def _check_layer_count(folder: Path) -> None:
     """Before a model is built, check that it has not more layers than weights: a million of them would take an hour and
     all memory.
     """
     from safetensors import safe_open
 
-    layers = getattr(load_config(folder).get_text_config(), "num_hidden_layers", None) or 0
-    with _one_line(folder):
+    layers = getattr(load_model_config(folder).get_text_config(), "num_hidden_layers", None) or 0
+    with _raise_as_data_error(folder):
         weights = 0
         for file in folder.glob("*.safetensors"):
             with safe_open(file, "pt") as opened:
@@ -225,14 +229,14 @@ def _check_layers(folder: Path) -> None:
         raise DataError(f"{folder}: config.json describes {layers} layers, and the folder holds {weights} weights")
 
 
-def _refuse(source: str | Path, what: str, names: Collection[str]) -> None:
+def _raise_for_names(source: str | Path, what: str, names: Collection[str]) -> None:
     if names:
         shown = ", ".join(sorted(names)[:SHOWN])
         raise DataError(f"{source}: {what}: {shown}{f' and {len(names) - SHOWN} more' if len(names) > SHOWN else ''}")
 
 
 @contextmanager
-def _one_line(source: str | Path) -> Iterator[None]:
+def _raise_as_data_error(source: str | Path) -> Iterator[None]:
     try:
         yield
     except StageError:
@@ -244,7 +248,7 @@ def _one_line(source: str | Path) -> Iterator[None]:
         raise DataError(f"{source}: cannot be loaded ({type(error).__name__}: {message})") from None
 
 
-def _check_template(source: str | Path, tokenizer: Tokenizer) -> None:
+def _check_chat_template(source: str | Path, tokenizer: Tokenizer) -> None:
     """Render it in a child process with little time and memory: a template is a program that somebody else wrote."""
     chats: list[list[dict[str, str]]] = [[{"role": "user", "content": QUESTION}]]
     chats.append([*chats[0], {"role": "assistant", "content": ANSWER}])
@@ -266,7 +270,7 @@ def _check_template(source: str | Path, tokenizer: Tokenizer) -> None:
         raise DataError(f"{source}: its chat template drops the question or the answer")
 
 
-def _render(request: dict[str, Any]) -> Sequence[str]:
+def _render_within_limits(request: dict[str, Any]) -> Sequence[str]:
     """The chats as the template renders them, with limits of time and memory on this process."""
     from transformers.utils.chat_template_utils import render_jinja_template
 
@@ -286,6 +290,6 @@ def _render(request: dict[str, Any]) -> Sequence[str]:
 
 if __name__ == "__main__":
     try:
-        json.dump(_render(json.load(sys.stdin)), sys.stdout)
+        json.dump(_render_within_limits(json.load(sys.stdin)), sys.stdout)
     except Exception as error:  # whatever Jinja or the template itself raises; MemoryError too
         sys.exit(f"{type(error).__name__}: {error}")

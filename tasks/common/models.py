@@ -21,7 +21,7 @@ TOKENIZER = "tokenizer_config.json"  # beside the weights of a language model
 Model = TypeVar("Model", bound="PretrainedModel")
 
 
-def device() -> str:
+def choose_device() -> str:
     """Where models go: POSTTRAIN_DEVICE, else a GPU where there is one, else the CPU. It is no parameter."""
     import torch
 
@@ -37,33 +37,33 @@ def load_model(path: Path, dtype: str = "float32") -> "PretrainedCausalLM":
     adapted = adapters.has_adapter(path)
     model: PretrainedCausalLM = AutoModelForCausalLM.from_pretrained(
         path,
-        dtype=adapters.unrounded(dtype) if adapted else dtype,
+        dtype=adapters.choose_loading_dtype(dtype) if adapted else dtype,
         local_files_only=True,
         trust_remote_code=False,
         **adapters.NONE,
     )
     if adapted:
-        adapters.merge_saved(model, path, dtype)
-    return placed(model, load_tokenizer(path) if (path / TOKENIZER).is_file() else None)
+        adapters.merge_saved_adapter(model, path, dtype)
+    return place_on_device(model, load_tokenizer(path) if (path / TOKENIZER).is_file() else None)
 
 
-def placed(model: Model, tokenizer: "Tokenizer | None" = None) -> Model:
+def place_on_device(model: Model, tokenizer: "Tokenizer | None" = None) -> Model:
     """The model on the device, in evaluation mode, with the faster products where it has plain linear layers.
 
     A language model is given its tokenizer: rows of its head that no token has are never sampled (lm_head.restrict).
     """
     from torch import nn
 
-    from tasks.algorithms.common.linear import with_fast_products
-    from tasks.algorithms.language.lm_head import restrict
+    from tasks.algorithms.common.linear import replace_linear_layers
+    from tasks.algorithms.language.lm_head import mask_spare_tokens
 
-    made = with_fast_products(model).eval().to(device())
+    made = replace_linear_layers(model).eval().to(choose_device())
     if tokenizer is not None and isinstance(made, nn.Module):
-        restrict(made, spare_rows(made, tokenizer))
+        mask_spare_tokens(made, find_unused_head_rows(made, tokenizer))
     return made
 
 
-def spare_rows(model: "PretrainedModel", tokenizer: "Tokenizer") -> "Tensor":
+def find_unused_head_rows(model: "PretrainedModel", tokenizer: "Tokenizer") -> "Tensor":
     """The rows of the model's head that the tokenizer has no token for, in order: (n,)."""
     import torch
 
@@ -87,7 +87,7 @@ def save_model(
 
     `weights` are those of a model that is divided, by name, as they stand on the first process.
     """
-    if not processes.is_main():
+    if not processes.is_main_process():
         return
     model.save_pretrained(path, state_dict=weights)
     tokenizer.save_pretrained(path)

@@ -26,7 +26,9 @@ POWER = 0.8  # with which a difference is called seen
 SCORE, BOOTSTRAP = "score", "bootstrap"
 
 
-def right_or_wrong(ours: ArrayLike, theirs: ArrayLike, chance: float = CHANCE) -> tuple[Estimate, Changes] | None:
+def compare_binary_outcomes(
+    ours: ArrayLike, theirs: ArrayLike, chance: float = CHANCE
+) -> tuple[Estimate, Changes] | None:
     """The difference of the means of two values for each problem, (P,) and (P,), and what changed; None unless all are
     0 or 1.
 
@@ -37,21 +39,23 @@ def right_or_wrong(ours: ArrayLike, theirs: ArrayLike, chance: float = CHANCE) -
         return None
     first, second = values.astype(bool)
     gained, lost = int((first & ~second).sum()), int((second & ~first).sum())
-    return score(gained, lost, values.shape[1], chance), Changes(gained, lost, score_p(gained, lost))
+    return tango_score_interval(gained, lost, values.shape[1], chance), Changes(
+        gained, lost, mcnemar_p_value(gained, lost)
+    )
 
 
-def score(gained: int, lost: int, count: int, chance: float = CHANCE) -> Estimate:
+def tango_score_interval(gained: int, lost: int, count: int, chance: float = CHANCE) -> Estimate:
     """(gained - lost) / count with Tango's score interval (Statistics in Medicine 17, 1998, eq. 5 and 8).
 
     It has the differences that the score test does not reject. At no difference that test is `score_p`, so that the
     interval leaves 0 out exactly if `score_p` is below `chance`.
     """
     quantile = NormalDist().inv_cdf(1 - chance / 2)
-    low, high = -_upper(lost, gained, count, quantile), _upper(gained, lost, count, quantile)
+    low, high = -_solve_upper_bound(lost, gained, count, quantile), _solve_upper_bound(gained, lost, count, quantile)
     return Estimate((gained - lost) / count, low, high)
 
 
-def score_p(gained: int, lost: int) -> float:
+def mcnemar_p_value(gained: int, lost: int) -> float:
     """McNemar's test (1947) without a correction, two-sided: how likely a split at least as uneven is without a
     difference.
 
@@ -61,7 +65,7 @@ def score_p(gained: int, lost: int) -> float:
     return erfc(abs(gained - lost) / sqrt(2 * (gained + lost))) if gained + lost else 1.0
 
 
-def student(differences: ArrayLike, chance: float = CHANCE) -> tuple[Estimate, float]:
+def student_t_interval(differences: ArrayLike, chance: float = CHANCE) -> tuple[Estimate, float]:
     """The mean of one difference for each problem (P,), P at least 2, with Student's interval (1908), and its two-sided
     p.
     """
@@ -83,7 +87,7 @@ class Holm:
     chance: float
 
 
-def holm(p: Sequence[float]) -> Holm:
+def holm_correction(p: Sequence[float]) -> Holm:
     """Holm's step-down procedure (1979) at CHANCE: with it a true hypothesis among all is rejected with a probability
     of at most CHANCE.
 
@@ -100,7 +104,7 @@ def holm(p: Sequence[float]) -> Holm:
     return Holm(adjusted, CHANCE / max(1, len(p) - rejected))
 
 
-def smallest_seen(changed: float, count: int, chance: float = CHANCE) -> float:
+def smallest_detectable_difference(changed: float, count: int, chance: float = CHANCE) -> float:
     """The difference that `score_p` finds with probability POWER on `count` problems of which the share `changed`
     changes.
 
@@ -116,15 +120,15 @@ def smallest_seen(changed: float, count: int, chance: float = CHANCE) -> float:
     return high
 
 
-def _upper(gained: int, lost: int, count: int, quantile: float) -> float:
+def _solve_upper_bound(gained: int, lost: int, count: int, quantile: float) -> float:
     low, high = (gained - lost) / count, 1.0
     for _ in range(HALVINGS):
         middle = (low + high) / 2
-        low, high = (middle, high) if _standing(gained, lost, count, middle) > -quantile else (low, middle)
+        low, high = (middle, high) if _score_statistic(gained, lost, count, middle) > -quantile else (low, middle)
     return high if high > (gained - lost) / count else low
 
 
-def _standing(gained: int, lost: int, count: int, difference: float) -> float:
+def _score_statistic(gained: int, lost: int, count: int, difference: float) -> float:
     """The score statistic of a supposed difference; the share lost is the likeliest one that has it (Tango's q21)."""
     linear = (2 * count - gained + lost) * difference - gained - lost
     constant = -lost * difference * (1 - difference)
@@ -136,7 +140,7 @@ def _standing(gained: int, lost: int, count: int, difference: float) -> float:
     return distance / float(np.sqrt(variance))
 
 
-def bootstrap(differences: ArrayLike) -> list[Estimate]:
+def bootstrap_mean_differences(differences: ArrayLike) -> list[Estimate]:
     """The mean of each column of differences by problem, (P, M), with its bootstrap interval over problems, widened for
     small samples.
 
@@ -144,13 +148,13 @@ def bootstrap(differences: ArrayLike) -> list[Estimate]:
     variance, and the quantile is the normal one (Hesterberg, The American Statistician 69, 2015, section 4.2).
     """
     values = np.asarray(differences, dtype=np.float64)
-    draws = estimates.resampled_means(values, SEED, RESAMPLES)
-    tail = outer_tail(len(values))
+    draws = estimates.resample_means(values, SEED, RESAMPLES)
+    tail = compute_tail_share(len(values))
     ends: NDArray[np.float64] = np.quantile(draws, (tail, 1 - tail), axis=0)
     return [Estimate(*map(float, interval)) for interval in zip(values.mean(axis=0), *ends, strict=True)]
 
 
-def outer_tail(count: int) -> float:
+def compute_tail_share(count: int) -> float:
     """The share of the draws beyond each end of the interval: 0.025 of many problems, less of few, none of a single
     one.
     """

@@ -42,7 +42,7 @@ class Pause:
 
     def check(self, row: Mapping[str, float]) -> None:
         """TrainingError where a row has no such metric, or the training is one of several processes."""
-        if processes.is_rank():
+        if processes.is_multi_process():
             raise TrainingError("--early: several processes of a training cannot pause")
         if self.metric not in row:
             raise TrainingError(f"--early {self.metric}: the curve has no such number; it has {', '.join(row)}")

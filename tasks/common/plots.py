@@ -48,7 +48,7 @@ SELDOM = ("eval_", "grad_variance")  # a curve repeats their last value until th
 PAIRED = ("/chosen", "/rejected", "/none", "/running_mean", "/critic")  # of one quantity, drawn in one panel
 
 
-def curves(frame: pd.DataFrame, name: str) -> str:
+def render_metric_curves(frame: pd.DataFrame, name: str) -> str:
     """Small multiples of a stage's metrics against its step; x/chosen and x/rejected share a panel, and so do
     baselines.
     """
@@ -61,10 +61,10 @@ def curves(frame: pd.DataFrame, name: str) -> str:
         figure = Figure(figsize=(WIDTH, HEIGHT * rows), layout="constrained")
         axes = figure.subplots(rows, COLUMNS, squeeze=False).ravel()
         for axis, (stem, columns) in zip(axes, panels.items(), strict=False):
-            shown = measured(frame, columns) if stem.startswith(SELDOM) else frame
+            shown = select_measured_rows(frame, columns) if stem.startswith(SELDOM) else frame
             for colour, column in zip(COLOURS, columns, strict=False):
                 label = column.removeprefix(stem + "/") if len(columns) > 1 else None
-                _curve(axis, shown["step"], shown[column], colour, label, dots=stem.startswith(SELDOM))
+                _draw_curve(axis, shown["step"], shown[column], colour, label, dots=stem.startswith(SELDOM))
             axis.set_title(stem)
             if stem == "grad_variance":
                 axis.set_yscale("log")
@@ -72,10 +72,10 @@ def curves(frame: pd.DataFrame, name: str) -> str:
                 axis.legend(loc="best")
         for axis in axes[len(panels) :]:
             axis.axis("off")
-        return svg(figure, name)
+        return render_svg(figure, name)
 
 
-def measured(frame: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
+def select_measured_rows(frame: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
     """The rows in which a metric that is measured now and then was: its copies in between are no further
     measurements.
     """
@@ -83,7 +83,9 @@ def measured(frame: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
     return frame[(values != values.shift()).any(axis=1)]
 
 
-def _curve(axis: Axes, steps: pd.Series, values: pd.Series, colour: str, label: str | None, dots: bool = False) -> None:
+def _draw_curve(
+    axis: Axes, steps: pd.Series, values: pd.Series, colour: str, label: str | None, dots: bool = False
+) -> None:
     """A faint line of single steps, and a strong one of their running mean over a twentieth of the curve; or with
     `dots` single measurements.
     """
@@ -94,7 +96,7 @@ def _curve(axis: Axes, steps: pd.Series, values: pd.Series, colour: str, label: 
     axis.plot(steps, values.rolling(window, min_periods=1).mean(), color=colour, label=label, **look)
 
 
-def panel(
+def render_curve_panel(
     lines: Mapping[str, tuple[pd.Series, pd.Series]], title: str, x: str, name: str, *, dots: bool = False
 ) -> str:
     """One small plot of a few labelled curves, each with its steps, smoothed as in `curves`; or with `dots` single
@@ -103,23 +105,30 @@ def panel(
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(SMALL, SMALL * 0.55), layout="constrained")
         axis = figure.subplots()
-        for colour, (label, (steps, values)) in zip(cycle(len(lines)), lines.items(), strict=True):
-            _curve(axis, steps, values, colour, label if len(lines) > 1 else None, dots)
+        for colour, (label, (steps, values)) in zip(cycle_colours(len(lines)), lines.items(), strict=True):
+            _draw_curve(axis, steps, values, colour, label if len(lines) > 1 else None, dots)
         axis.set(title=title, xlabel=x)
         if len(lines) > 1:
             axis.legend(loc="best")
-        return svg(figure, name)
+        return render_svg(figure, name)
 
 
-def scatter(points: Mapping[str, tuple[Estimate, Estimate]], x: str, y: str, name: str) -> str:
+def render_scatter_plot(points: Mapping[str, tuple[Estimate, Estimate]], x: str, y: str, name: str) -> str:
     """One point with its two intervals for each policy; labels stand where they meet no point and no other label."""
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(SMALL, SMALL * 0.7), layout="constrained")
         axis = figure.subplots()
-        colours = cycle(len(points))
+        colours = cycle_colours(len(points))
         for colour, (across, up) in zip(colours, points.values(), strict=True):
             axis.errorbar(
-                across.mean, up.mean, xerr=error_bars(across), yerr=error_bars(up), fmt="o", ms=4, lw=0.8, color=colour
+                across.mean,
+                up.mean,
+                xerr=compute_error_bars(across),
+                yerr=compute_error_bars(up),
+                fmt="o",
+                ms=4,
+                lw=0.8,
+                color=colour,
             )
         axis.set(xlabel=x, ylabel=y)
         axis.margins(0.15)
@@ -130,7 +139,7 @@ def scatter(points: Mapping[str, tuple[Estimate, Estimate]], x: str, y: str, nam
         room = (frame.x0 * to_points, frame.y0 * to_points, frame.x1 * to_points, frame.y1 * to_points)
         sizes = [(LETTER_WIDTH * len(policy), LETTER_HEIGHT) for policy in points]
         for colour, policy, (across, up), offset in zip(
-            colours, points, points.values(), label_offsets(positions, sizes, room), strict=True
+            colours, points, points.values(), compute_label_offsets(positions, sizes, room), strict=True
         ):
             far = max(map(abs, offset)) > 2 * LETTER_HEIGHT
             line: Any = {"arrowstyle": "-", "color": colour, "lw": 0.4} if far else None
@@ -142,10 +151,10 @@ def scatter(points: Mapping[str, tuple[Estimate, Estimate]], x: str, y: str, nam
                 color=colour,
                 arrowprops=line,
             )
-        return svg(figure, name)
+        return render_svg(figure, name)
 
 
-def label_offsets(
+def compute_label_offsets(
     points: Sequence[Any], sizes: Sequence[tuple[float, float]], room: tuple[float, float, float, float]
 ) -> list[tuple[float, float]]:
     """For each point (all in the same unit) the offset of its label's lower left corner from it.
@@ -167,8 +176,8 @@ def label_offsets(
             corners = [(dx, dy + tilt) for dx, dy in sides[:2] for tilt in (2.0, -height - 2.0)] + [*sides[2:]]
             for dx, dy in corners:
                 box = (x + dx, y + dy, x + dx + width, y + dy + height)
-                outside = width * height - _shared(box, room)
-                overlap = sum(_shared(box, other) for other in occupied) + outside
+                outside = width * height - _compute_overlap_area(box, room)
+                overlap = sum(_compute_overlap_area(box, other) for other in occupied) + outside
                 if overlap < least - 1e-9:
                     best, least = (dx, dy), overlap
         offsets.append(best)
@@ -176,14 +185,14 @@ def label_offsets(
     return offsets
 
 
-def _shared(box: tuple[float, ...], other: tuple[float, ...]) -> float:
+def _compute_overlap_area(box: tuple[float, ...], other: tuple[float, ...]) -> float:
     """The area that two boxes (left, bottom, right, top) share."""
     width = min(box[2], other[2]) - max(box[0], other[0])
     height = min(box[3], other[3]) - max(box[1], other[1])
     return max(width, 0.0) * max(height, 0.0)
 
 
-def levels(
+def render_lines_with_levels(
     lines: Mapping[str, Sequence[tuple[float, Estimate]]],
     heights: Mapping[str, float],
     x: str,
@@ -206,7 +215,7 @@ def levels(
             positions = [
                 position * 1.02**shift if logarithmic else position + reach * 0.008 * shift for position, _ in line
             ]
-            bars = np.hstack([error_bars(estimate) for _, estimate in line])
+            bars = np.hstack([compute_error_bars(estimate) for _, estimate in line])
             means = [estimate.mean for _, estimate in line]
             look: Any = {"fmt": "o-", "ms": 3, "lw": 1.2, "elinewidth": 0.7, "color": COLOURS[number % len(COLOURS)]}
             axis.errorbar(positions, means, yerr=bars, label=label, **look)
@@ -226,10 +235,10 @@ def levels(
         if logarithmic:
             axis.set_xscale("log")
         axis.legend(loc="best")
-        return svg(figure, name)
+        return render_svg(figure, name)
 
 
-def calibration(frame: pd.DataFrame, name: str) -> str:
+def render_calibration_plot(frame: pd.DataFrame, name: str) -> str:
     """Predicted against observed share of preferences, or of labels; a point's area grows with its number of pairs or
     labels.
     """
@@ -242,10 +251,10 @@ def calibration(frame: pd.DataFrame, name: str) -> str:
         areas = 8 + 60 * counts / max(counts.max(), 1)
         axis.scatter(frame["predicted"], frame["observed"], s=areas, color=COLOURS[0], zorder=3)
         axis.set(xlabel="predicted", ylabel="observed", xlim=(0, 1), ylim=(0, 1), aspect="equal")
-        return svg(figure, name)
+        return render_svg(figure, name)
 
 
-def categories(
+def render_category_intervals(
     values: Mapping[str, Estimate],
     x: str,
     name: str,
@@ -262,7 +271,7 @@ def categories(
         figure = Figure(figsize=(width, 0.5 + 0.26 * len(values)), layout="constrained")
         axis = figure.subplots()
         rows = range(len(values), 0, -1)
-        bars = np.hstack([error_bars(estimate) for estimate in values.values()])
+        bars = np.hstack([compute_error_bars(estimate) for estimate in values.values()])
         means = [estimate.mean for estimate in values.values()]
         axis.errorbar(means, rows, xerr=bars, fmt="o", ms=4, lw=0.8, color=COLOURS[0])
         axis.axvline(level, color="#999999", linewidth=0.8, linestyle="--", zorder=0)
@@ -271,7 +280,7 @@ def categories(
             axis.annotate(form.format(mean), (1.0, row), xycoords=("axes fraction", "data"), **side)
         axis.set_yticks([*rows], [*values])
         axis.set(xlabel=x, xlim=limits, ylim=(0.4, len(values) + 0.6))
-        return svg(figure, name)
+        return render_svg(figure, name)
 
 
 Line = tuple[Sequence[float], Sequence[float]]  # the xs and ys of one seed
@@ -286,14 +295,14 @@ class Panel:
     levels: Mapping[str, float]  # name -> a height to compare with, drawn across
 
 
-def multiples(panels: Sequence[Panel], x: str, y: str, name: str, *, diagonal: bool = False) -> str:
+def render_small_multiples(panels: Sequence[Panel], x: str, y: str, name: str, *, diagonal: bool = False) -> str:
     """The panels with one legend: a thin line for each seed, and a thick one for their mean where all have the same xs.
 
     With `diagonal`, points are drawn instead of lines, and the line x = y. Where some ys are far beyond the xs, the y
     axis is logarithmic from there on.
     """
     labels = list(dict.fromkeys(label for panel in panels for label in panel.seeds))
-    colours = dict(zip(labels, cycle(len(labels)), strict=True))
+    colours = dict(zip(labels, cycle_colours(len(labels)), strict=True))
     levels = dict.fromkeys(named for panel in panels for named in panel.levels)
     styles: Any = {
         named: {"color": "#777777", "lw": 0.8, "ls": dash} for named, dash in zip(levels, DASHES, strict=False)
@@ -305,11 +314,11 @@ def multiples(panels: Sequence[Panel], x: str, y: str, name: str, *, diagonal: b
         axes = figure.subplots(rows, columns, squeeze=False).ravel()
         for axis, panel in zip(axes, panels, strict=False):
             for label, seeds in panel.seeds.items():
-                _seeds(axis, seeds, colours[label], diagonal)
+                _draw_seed_lines(axis, seeds, colours[label], diagonal)
             for named, level in panel.levels.items():
                 axis.axhline(level, **styles[named])
             if diagonal:
-                _diagonal(axis, panel)
+                _draw_diagonal(axis, panel)
             axis.set(title=panel.title, xlabel=x)
         for axis in axes[::columns]:
             axis.set_ylabel(y)
@@ -318,11 +327,11 @@ def multiples(panels: Sequence[Panel], x: str, y: str, name: str, *, diagonal: b
         mark: Any = {"marker": "o", "markersize": 4, "linestyle": ""} if diagonal else {}
         handles = [Line2D([], [], color=colours[label], label=label, **mark) for label in labels]
         handles += [Line2D([], [], **style, label=name) for name, style in styles.items()]
-        figure.legend(handles=handles, loc="outside lower center", ncols=legend_columns([*labels, *styles]))
-        return svg(figure, name)
+        figure.legend(handles=handles, loc="outside lower center", ncols=count_legend_columns([*labels, *styles]))
+        return render_svg(figure, name)
 
 
-def legend_columns(labels: Sequence[str]) -> int:
+def count_legend_columns(labels: Sequence[str]) -> int:
     """The most columns, 8 at most, in which a legend of these names is no wider than the figure; they are filled one
     after another.
     """
@@ -334,7 +343,7 @@ def legend_columns(labels: Sequence[str]) -> int:
     return 1
 
 
-def _seeds(axis: Axes, seeds: Sequence[Line], colour: str, points: bool) -> None:
+def _draw_seed_lines(axis: Axes, seeds: Sequence[Line], colour: str, points: bool) -> None:
     if points:
         for xs, ys in seeds:
             axis.plot(xs, ys, "o", color=colour, markersize=3.5, alpha=0.7, markeredgewidth=0)
@@ -345,7 +354,7 @@ def _seeds(axis: Axes, seeds: Sequence[Line], colour: str, points: bool) -> None
         axis.plot(seeds[0][0], np.mean([ys for _, ys in seeds], axis=0), color=colour)
 
 
-def _diagonal(axis: Axes, panel: Panel) -> None:
+def _draw_diagonal(axis: Axes, panel: Panel) -> None:
     across, up = (
         np.concatenate([cloud[side] for points in panel.seeds.values() for cloud in points]) for side in (0, 1)
     )
@@ -358,12 +367,12 @@ def _diagonal(axis: Axes, panel: Panel) -> None:
     axis.plot(line, line, color="#999999", linewidth=0.8, zorder=0)
 
 
-def cycle(count: int) -> Sequence[str]:
+def cycle_colours(count: int) -> Sequence[str]:
     """So many colours, the first again after the last."""
     return [COLOURS[index % len(COLOURS)] for index in range(count)]
 
 
-def error_bars(estimate: Estimate) -> np.ndarray:
+def compute_error_bars(estimate: Estimate) -> np.ndarray:
     """How far an interval reaches below and above the mean: (2, 1), as error bars want it; nothing where it has no
     bounds.
     """
@@ -372,7 +381,7 @@ def error_bars(estimate: Estimate) -> np.ndarray:
     return np.array([[estimate.mean - estimate.low], [estimate.high - estimate.mean]])
 
 
-def svg(figure: Figure, name: str) -> str:
+def render_svg(figure: Figure, name: str) -> str:
     """The figure's <svg> element; its ids carry `name`, so that several may stand in one page."""
     buffer = io.StringIO()
     figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})

@@ -30,24 +30,24 @@ LOST = 75  # exit status of a process that ended since another one had
 STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
-def size() -> int:
+def read_world_size() -> int:
     """How many processes the stage is, as its environment says; 0 where that says nothing, and the stage has only
     begun.
     """
     return int(os.environ["WORLD_SIZE"]) if {"RANK", "WORLD_SIZE"} <= os.environ.keys() else 0
 
 
-def is_rank() -> bool:
+def is_multi_process() -> bool:
     """Whether this process is one of several of a stage."""
-    return size() > 1
+    return read_world_size() > 1
 
 
-def is_main() -> bool:
+def is_main_process() -> bool:
     """Whether this process tracks and writes: it is alone, or the first of several."""
-    return not is_rank() or os.environ["RANK"] == "0"
+    return not is_multi_process() or os.environ["RANK"] == "0"
 
 
-def wanted(stage: str, resources: Mapping[str, int], torch: Any) -> int:
+def count_wanted_processes(stage: str, resources: Mapping[str, int], torch: Any) -> int:
     """The number of processes that the stage's `meta.resources` ask for on this machine; ConfigError where it has too
     few devices.
 
@@ -64,7 +64,7 @@ def wanted(stage: str, resources: Mapping[str, int], torch: Any) -> int:
     return count
 
 
-def shard(stage: str, resources: Mapping[str, object]) -> str:
+def read_shard_setting(stage: str, resources: Mapping[str, object]) -> str:
     """What the stage's processes divide among them: the optimizer, the model, or nothing; ConfigError for anything
     else.
     """
@@ -78,7 +78,7 @@ def _may_use_cuda() -> bool:
     return os.environ.get("POSTTRAIN_DEVICE", "cuda") in ("", "cuda")
 
 
-def become_several(count: int, module: str) -> NoReturn:
+def replace_with_processes(count: int, module: str) -> NoReturn:
     """Replace this process by `count` processes that run `module` with the same arguments, and what looks after
     them.
     """
@@ -87,7 +87,7 @@ def become_several(count: int, module: str) -> NoReturn:
     os.execv(sys.executable, [sys.executable, "-m", __name__, str(count), module, *sys.argv[1:]])
 
 
-def join(torch: Any) -> None:
+def join_process_group(torch: Any) -> None:
     """Meet the other processes of the stage; on a machine with GPUs each process computes on its own."""
     cuda = torch.cuda.is_available() and os.environ.get("POSTTRAIN_DEVICE") != "cpu"
     if cuda:
@@ -104,30 +104,30 @@ def join(torch: Any) -> None:
     )
 
 
-def leave(torch: Any) -> None:
+def leave_process_group(torch: Any) -> None:
     """Part from the other processes, once all of them are here: who ends while another still connects is lost to it."""
     torch.distributed.all_reduce(torch.zeros(1))
     torch.distributed.destroy_process_group()
 
 
-def facts(torch: Any) -> dict[str, float]:
+def collect_process_facts(torch: Any) -> dict[str, float]:
     """What a run's record says of its processes: their number, threads of each, and GPUs in all.
 
     Sums, and so bits, depend on them.
     """
-    count = max(1, size())
+    count = max(1, read_world_size())
     gpus = count if _may_use_cuda() and torch.cuda.is_available() else 0
     return {"system/processes": count, "system/threads": torch.get_num_threads(), "system/gpus": gpus}
 
 
-def gpu_memory(torch: Any) -> dict[str, float]:
+def measure_peak_gpu_memory(torch: Any) -> dict[str, float]:
     """The most that this process's tensors held of its GPU so far, in megabytes; nothing without a GPU."""
     if not torch.cuda.is_initialized():
         return {}
     return {"system/gpu_peak_memory_megabytes": torch.cuda.max_memory_allocated() / 1e6}
 
 
-def failed(line: str) -> SystemExit:
+def record_failure(line: str) -> SystemExit:
     """What ends a process of several that fails with this line, which the stage then ends with."""
     if (folder := os.environ.get(FOLDER)) is None:
         return SystemExit(line)
@@ -135,7 +135,7 @@ def failed(line: str) -> SystemExit:
     return SystemExit(1)
 
 
-def lost_another(error: Exception) -> bool:
+def is_peer_lost(error: Exception) -> bool:
     """Whether an error says no more than that another process has ended."""
     return any(text in str(error) for text in ("closed by peer", "reset by peer", "Broken pipe"))
 
@@ -148,7 +148,7 @@ def main(count: int, command: Sequence[str]) -> int:
     children: list[subprocess.Popen[bytes]] = []
 
     def stop(number: int, _frame: object) -> None:
-        _stop(children)
+        _stop_children(children)
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
 
@@ -163,7 +163,11 @@ def main(count: int, command: Sequence[str]) -> int:
                 output = log if rank else None
                 # This process has one thread, so that a function may run in the child before the command does.
                 child = subprocess.Popen(
-                    command, env=variables, preexec_fn=_die_with(os.getpid()), stdout=output, stderr=output
+                    command,
+                    env=variables,
+                    preexec_fn=_make_parent_death_hook(os.getpid()),
+                    stdout=output,
+                    stderr=output,
                 )
             children.append(child)
         while None in (ended := [child.poll() for child in children]) and not any(ended):
@@ -172,11 +176,11 @@ def main(count: int, command: Sequence[str]) -> int:
             return 0
         time.sleep(LOOK_SECONDS)  # one that failed at the same time has its line
         ended = [child.poll() for child in children]
-        _stop(children)
-        return _say(folder, ended)
+        _stop_children(children)
+        return _print_failure(folder, ended)
 
 
-def _die_with(parent: int) -> Callable[[], None]:
+def _make_parent_death_hook(parent: int) -> Callable[[], None]:
     """What a child calls before it becomes the command: it is killed when its parent ends, and leaves Ctrl-C to it."""
     library = ctypes.CDLL(None) if sys.platform == "linux" else None
 
@@ -190,7 +194,7 @@ def _die_with(parent: int) -> Callable[[], None]:
     return prepare
 
 
-def _stop(children: Sequence["subprocess.Popen[bytes]"]) -> None:
+def _stop_children(children: Sequence["subprocess.Popen[bytes]"]) -> None:
     for child in children:
         with suppress(ProcessLookupError):
             child.terminate()
@@ -203,7 +207,7 @@ def _stop(children: Sequence["subprocess.Popen[bytes]"]) -> None:
             child.wait()
 
 
-def _say(folder: Path, ended: Sequence[int | None]) -> int:
+def _print_failure(folder: Path, ended: Sequence[int | None]) -> int:
     """Print why the stage failed, its own line last if it has one; returns the exit status.
 
     `ended` was before the others were stopped.

@@ -28,13 +28,13 @@ TAG = "posttrain.env."  # begins the tag of each of `versions`
 PRODUCTS = matmul_backend.VARIABLE  # by which a command is given the products of a recorded run
 
 
-def tags() -> dict[str, str]:
+def collect_run_tags() -> dict[str, str]:
     """All of it as a run's tags in MLflow."""
-    version_tags = {TAG + name: value for name, value in versions().items()}
-    return {"mlflow.user": user(), "mlflow.source.type": "LOCAL", **version_tags}
+    version_tags = {TAG + name: value for name, value in collect_versions().items()}
+    return {"mlflow.user": get_user_name(), "mlflow.source.type": "LOCAL", **version_tags}
 
 
-def user() -> str:
+def get_user_name() -> str:
     """Who runs this, by the name of the account."""
     try:
         return getpass.getuser()
@@ -42,7 +42,7 @@ def user() -> str:
         return str(os.getuid())
 
 
-def prepare() -> None:
+def prepare_environment() -> None:
     """Have this process and those that it starts send no statistics, and find a name and a home for an account that has
     none.
 
@@ -52,38 +52,38 @@ def prepare() -> None:
     try:
         getpass.getuser()
     except (KeyError, OSError):
-        os.environ["LOGNAME"] = user()
+        os.environ["LOGNAME"] = get_user_name()
     try:
         Path.home()
     except RuntimeError:
         os.environ["HOME"] = "/"  # as container runtimes have it
 
 
-def processor() -> str:
+def describe_processor() -> str:
     """The processor's name and the widest vectors that it has: the order of sums, and with it the bits of a result,
     depends on them.
     """
-    facts = matmul_backend.processor()
+    facts = matmul_backend.read_processor_facts()
     if not facts:  # no Linux
         return platform.processor() or platform.machine()
     widest = f" ({facts['vectors']})" if facts["vectors"] else ""
     return facts.get("model name", platform.machine()) + widest
 
 
-def versions() -> dict[str, str]:
+def collect_versions() -> dict[str, str]:
     """Python, the machine, and the versions of packages that can matter to a result; "none" if one is not installed."""
     machine = {
         "python": platform.python_version(),
         "platform": platform.platform(),
-        "cpu": processor(),
+        "cpu": describe_processor(),
         "cores": str(os.cpu_count()),
         "threads": os.environ.get("OMP_NUM_THREADS", "not set"),
-        "products": matmul_backend.name(),
+        "products": matmul_backend.get_matmul_library(),
     }
-    return {**machine, **{name: _version(name) for name in PACKAGES}, **injected()}
+    return {**machine, **{name: _get_package_version(name) for name in PACKAGES}, **find_injected_code()}
 
 
-def injected() -> dict[str, str]:
+def find_injected_code() -> dict[str, str]:
     """What comes into every Python process from outside of the installed packages, each with its path and SHA-256;
     mostly nothing.
 
@@ -93,20 +93,20 @@ def injected() -> dict[str, str]:
     package = Path(__file__).resolve().parents[2]
     entries = filter(None, os.environ.get(SEARCHED, "").split(os.pathsep))
     folders = [entry for entry in entries if Path(entry).resolve() != package]
-    files = {name: _startup_file(name, folders) for name in STARTUP}
-    injections = {name: f"{file} {_digest([file])}" for name, file in files.items() if file is not None}
+    files = {name: _find_startup_file(name, folders) for name in STARTUP}
+    injections = {name: f"{file} {_hash_files([file])}" for name, file in files.items() if file is not None}
     if folders:
-        injections[SEARCHED] = f"{os.pathsep.join(folders)} {_digest(_code(folders))}"
+        injections[SEARCHED] = f"{os.pathsep.join(folders)} {_hash_files(_iterate_module_files(folders))}"
     return injections
 
 
-def foreign(environment: Mapping[str, str]) -> dict[str, str]:
+def filter_foreign_injections(environment: Mapping[str, str]) -> dict[str, str]:
     """What of a recorded environment was injected, without the modules that distributions ship."""
     injections = {name: environment[name] for name in (*STARTUP, SEARCHED) if name in environment}
     return {name: text for name, text in injections.items() if text.rpartition(" ")[2] not in DISTRIBUTIONS}
 
 
-def _startup_file(name: str, folders: Sequence[str]) -> Path | None:
+def _find_startup_file(name: str, folders: Sequence[str]) -> Path | None:
     """The file of a module that ran when this process started, or would in another one."""
     loaded = getattr(sys.modules.get(name), "__file__", None)
     if loaded is None and (name == STARTUP[0] or site.ENABLE_USER_SITE):
@@ -115,7 +115,7 @@ def _startup_file(name: str, folders: Sequence[str]) -> Path | None:
     return Path(loaded) if loaded and Path(loaded).is_file() else None
 
 
-def _code(folders: Sequence[str]) -> Iterator[Path]:
+def _iterate_module_files(folders: Sequence[str]) -> Iterator[Path]:
     """The modules in folders, in the order of their paths; without virtual environments and hidden folders."""
     for folder in folders:
         for parent, below, names in os.walk(folder):
@@ -125,7 +125,7 @@ def _code(folders: Sequence[str]) -> Iterator[Path]:
             yield from (Path(parent, name) for name in sorted(names) if name.endswith(CODE))
 
 
-def _digest(files: Sequence[Path] | Iterator[Path]) -> str:
+def _hash_files(files: Sequence[Path] | Iterator[Path]) -> str:
     """SHA-256 of the bytes of one file, or of several one after the other; what cannot be read counts as empty."""
     digest = hashlib.sha256()
     for file in files:
@@ -136,7 +136,7 @@ def _digest(files: Sequence[Path] | Iterator[Path]) -> str:
     return digest.hexdigest()
 
 
-def _version(package: str) -> str:
+def _get_package_version(package: str) -> str:
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:

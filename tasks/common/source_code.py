@@ -133,18 +133,18 @@ class _Change:
     before: tuple[str, ...]
 
 
-def state(root: Path) -> CodeState:
+def read_code_state(root: Path) -> CodeState:
     """The commit, the files that differ from it, untracked ones that are not ignored included, and their difference to
     it.
     """
     root = root.absolute()
     try:
-        return _state(root)
+        return _read_git_state(root)
     except GitError as error:
-        return CodeState("unknown" if _within_git(root) else "none", "unknown", note=f"git: {error}")
+        return CodeState("unknown" if _is_within_git(root) else "none", "unknown", note=f"git: {error}")
 
 
-def git(root: Path, *arguments: str, environ: Mapping[str, str] | None = None, stdin: bytes = b"") -> bytes:
+def read_git_output(root: Path, *arguments: str, environ: Mapping[str, str] | None = None, stdin: bytes = b"") -> bytes:
     """What git prints for the repository that `root` is in; GitError where it fails, or is not installed."""
     try:
         done = call_git(root, arguments, environ, stdin)
@@ -161,7 +161,7 @@ def call_git(
     root: Path, arguments: Iterable[str], environ: Mapping[str, str] | None = None, stdin: bytes = b""
 ) -> "subprocess.CompletedProcess[bytes]":
     """The end of a git command that changes nothing; OSError where git is not installed."""
-    left_out = OF_ONE_REPOSITORY if _within_git(root) else ()
+    left_out = OF_ONE_REPOSITORY if _is_within_git(root) else ()
     inherited = {name: value for name, value in os.environ.items() if name not in left_out}
     variables = {
         **inherited,
@@ -175,21 +175,21 @@ def call_git(
     )
 
 
-def refusal(root: Path) -> str:
+def find_git_fault(root: Path) -> str:
     """Why git cannot be asked about this folder, in its own words; empty where it can."""
     try:
-        git(root, "rev-parse", "--git-dir")
+        read_git_output(root, "rev-parse", "--git-dir")
     except GitError as error:
         return str(error)
     return ""
 
 
-def contents(root: Path, objects: Sequence[str], environ: Mapping[str, str] | None = None) -> dict[str, bytes]:
+def read_git_objects(root: Path, objects: Sequence[str], environ: Mapping[str, str] | None = None) -> dict[str, bytes]:
     """The content of each of git's objects; those that are not there are left out."""
     by_object: dict[str, bytes] = {}
     if not objects:
         return by_object
-    text = git(
+    text = read_git_output(
         root, "cat-file", "--batch", environ=environ, stdin="".join(f"{object_id}\n" for object_id in objects).encode()
     )
     at = 0
@@ -203,7 +203,7 @@ def contents(root: Path, objects: Sequence[str], environ: Mapping[str, str] | No
     return by_object
 
 
-def is_secret(path: str) -> bool:
+def is_secret_path(path: str) -> bool:
     """Whether a file is there to hold a secret, by its name or that of a folder above it."""
     *folders, name = PurePosixPath(path.lower()).parts
     word = SECRET_WORD.search(name) and PurePosixPath(name).suffix not in CODE
@@ -211,77 +211,83 @@ def is_secret(path: str) -> bool:
     return bool(SECRET_FOLDERS.intersection(folders) or (named and not name.endswith(TEMPLATES)))
 
 
-def _within_git(root: Path) -> bool:
+def _is_within_git(root: Path) -> bool:
     """Whether the folder or one above it has a .git, readable or not."""
     folder = root.resolve()
     return any(os.path.lexists(ancestor / ".git") for ancestor in (folder, *folder.parents))
 
 
-def _state(root: Path) -> CodeState:
-    prefix = "" if (root / ".git").exists() else os.fsdecode(git(root, "rev-parse", "--show-prefix")).rstrip("\n")
+def _read_git_state(root: Path) -> CodeState:
+    prefix = (
+        ""
+        if (root / ".git").exists()
+        else os.fsdecode(read_git_output(root, "rev-parse", "--show-prefix")).rstrip("\n")
+    )
     commit, changed = "none", list[_Change]()
-    for line in git(root, "status", *STATUS, *EVERYTHING).split(b"\0"):
+    for line in read_git_output(root, "status", *STATUS, *EVERYTHING).split(b"\0"):
         kind, _, rest = line.decode(errors="surrogateescape").partition(" ")
         if rest == "branch.oid (initial)":
             commit = "none"
         elif rest == "branch.head (unknown)":  # for git the branch has no commit: it cannot be read
-            git(root, "log", "-1")
+            read_git_output(root, "log", "-1")
         elif rest.startswith("branch.oid "):
             commit = rest.removeprefix("branch.oid ")
         elif kind in FIELDS:
             count, before = FIELDS[kind]
             *fields, path = rest.split(" ", count)
             changed.append(_Change(kind, path.removeprefix(prefix), tuple(fields[before])))
-    if commit != "none" and not (root / ".git").exists() and not _is_tracked(root):
+    if commit != "none" and not (root / ".git").exists() and not _has_tracked_files(root):
         raise GitError("the repository that it would take tracks nothing of this folder")
     if not changed:
         return CodeState(commit, "no")
-    looked_at, facts = time.time_ns(), tuple(_facts(root / change.path) for change in changed)
+    looked_at, facts = time.time_ns(), tuple(_read_file_stat(root / change.path) for change in changed)
     key = commit, tuple(changed), facts
     cached = _last.get(root)
     if cached is not None and cached[0] == key:
         return cached[1]
-    source = _different(root, commit, changed)
+    source = _build_dirty_state(root, commit, changed)
     if looked_at - max((file_facts[1] for file_facts in facts if file_facts), default=0) > YOUNG:
         _last[root] = key, source
     return source
 
 
-def _is_tracked(root: Path) -> bool:
+def _has_tracked_files(root: Path) -> bool:
     """Whether a file of the folder belongs to the repository, which is one above, or the one that GIT_DIR names."""
-    tracked = git(root, "ls-files", "-z").split(b"\0")
+    tracked = read_git_output(root, "ls-files", "-z").split(b"\0")
     return any((root / os.fsdecode(name)).exists() for name in tracked if name)
 
 
-def _different(root: Path, commit: str, changed: Sequence[_Change]) -> CodeState:
+def _build_dirty_state(root: Path, commit: str, changed: Sequence[_Change]) -> CodeState:
     """The state where these files differ from the commit."""
-    secret = _secrets(root, changed)
+    secret = _find_secret_paths(root, changed)
     open_ = [change for change in changed if change.path not in secret]
     dirty = " ".join(change.path for change in open_)[:NAMED] or "no"
-    notes = [_left_out(len(secret))] if secret else []
+    notes = [_format_left_out_note(len(secret))] if secret else []
     patch = b""
     if open_ and commit != "none":
         try:
-            patch = _patch(root, _small(root, [change.path for change in open_ if change.kind == "?"]), secret)
+            patch = _make_patch(
+                root, _select_small_files(root, [change.path for change in open_ if change.kind == "?"]), secret
+            )
         except GitError as error:
             notes.append(f"no patch was kept; git: {error}")
     return CodeState(commit, dirty, patch or None, "; ".join(notes))
 
 
-def _left_out(count: int) -> str:
+def _format_left_out_note(count: int) -> str:
     files = "1 file that differs is" if count == 1 else f"{count} files that differ are"
     return f"{files} neither named nor kept, for a name or a content as secrets have them (.gitignore can list them)"
 
 
-def _secrets(root: Path, changed: Sequence[_Change]) -> set[str]:
+def _find_secret_paths(root: Path, changed: Sequence[_Change]) -> set[str]:
     """The paths of files that hold a secret by their names, or in their content now or before."""
-    secret_paths = {change.path for change in changed if is_secret(change.path)}
+    secret_paths = {change.path for change in changed if is_secret_path(change.path)}
     rest = [change for change in changed if change.path not in secret_paths]
     objects = list(dict.fromkeys(object_id for change in rest for object_id in change.before if object_id.strip("0")))
-    before = contents(root, objects)
+    before = read_git_objects(root, objects)
     for change in rest:
         texts = [
-            _content(root / change.path, change.kind == "?"),
+            _read_file_content(root / change.path, change.kind == "?"),
             *(before.get(object_id, b"") for object_id in change.before),
         ]
         if any(SECRET.search(text) for text in texts):
@@ -289,7 +295,7 @@ def _secrets(root: Path, changed: Sequence[_Change]) -> set[str]:
     return secret_paths
 
 
-def _content(path: Path, untracked: bool) -> bytes:
+def _read_file_content(path: Path, untracked: bool) -> bytes:
     """What a regular file has; nothing of an untracked one that is too large for a patch."""
     with suppress(OSError):  # it is gone, or cannot be read
         facts = path.lstat()
@@ -298,7 +304,7 @@ def _content(path: Path, untracked: bool) -> bytes:
     return b""
 
 
-def _facts(path: Path) -> tuple[int, int, int, int] | None:
+def _read_file_stat(path: Path) -> tuple[int, int, int, int] | None:
     """Size, times of inode and content, and inode; None where there is nothing."""
     try:
         status = path.lstat()
@@ -307,7 +313,7 @@ def _facts(path: Path) -> tuple[int, int, int, int] | None:
     return status.st_size, status.st_ctime_ns, status.st_mtime_ns, status.st_ino
 
 
-def _small(root: Path, untracked: list[str]) -> list[str]:
+def _select_small_files(root: Path, untracked: list[str]) -> list[str]:
     """Those of the files that are small enough for a patch, each and together."""
     kept, size = list[str](), 0
     for path in untracked:
@@ -319,11 +325,11 @@ def _small(root: Path, untracked: list[str]) -> list[str]:
     return kept if size <= ALTOGETHER else []
 
 
-def _patch(root: Path, untracked: list[str], left_out: Iterable[str]) -> bytes:
+def _make_patch(root: Path, untracked: list[str], left_out: Iterable[str]) -> bytes:
     """The difference of the working files to the commit, through a copy of git's index: nothing of the repository
     changes.
     """
-    index = root / os.fsdecode(git(root, "rev-parse", "--git-path", "index").rstrip(b"\n"))
+    index = root / os.fsdecode(read_git_output(root, "rev-parse", "--git-path", "index").rstrip(b"\n"))
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder, "index")
         environ = {"GIT_INDEX_FILE": str(copy)}
@@ -332,6 +338,6 @@ def _patch(root: Path, untracked: list[str], left_out: Iterable[str]) -> bytes:
         names = "\0".join(untracked).encode(errors="surrogateescape")
         if untracked:
             options = ("--intent-to-add", "--pathspec-from-file=-", "--pathspec-file-nul")
-            git(root, "--literal-pathspecs", "add", *options, environ=environ, stdin=names)
+            read_git_output(root, "--literal-pathspecs", "add", *options, environ=environ, stdin=names)
         others = (f":(exclude,literal){path}" for path in sorted(left_out))
-        return git(root, "diff", *PLAIN, "HEAD", *EVERYTHING, *others, environ=environ)
+        return read_git_output(root, "diff", *PLAIN, "HEAD", *EVERYTHING, *others, environ=environ)

@@ -33,7 +33,7 @@ class Table(pa.DataFrameModel):
         ordered = False
 
 
-def _validate(schema: type[Table], frame: pd.DataFrame, path: Path) -> pd.DataFrame:
+def _validate_table(schema: type[Table], frame: pd.DataFrame, path: Path) -> pd.DataFrame:
     try:
         return schema.validate(frame, lazy=True)
     except pandera.errors.SchemaErrors as error:
@@ -44,10 +44,10 @@ def _validate(schema: type[Table], frame: pd.DataFrame, path: Path) -> pd.DataFr
         raise DataError(f"{path}: not a {schema.__name__} table: {what} ({len(cases)} failures in all)") from None
 
 
-def read(schema: type[Table], path: Path) -> pd.DataFrame:
+def read_table(schema: type[Table], path: Path) -> pd.DataFrame:
     """The table at `path`, validated; DataError with one line naming file, column and row."""
     open_parquet(path)
-    return _validate(schema, pd.read_parquet(path), path)
+    return _validate_table(schema, pd.read_parquet(path), path)
 
 
 def open_parquet(path: Path) -> "ParquetFile":
@@ -63,29 +63,31 @@ def open_parquet(path: Path) -> "ParquetFile":
         raise DataError(
             f"{path}: {rows:,} rows are said to be in {size:,} bytes; expected at most {ROWS_PACKED} for each"
         )
-    chunks = _chunks(file)
-    _check_unpacked(path, sum(max(chunk.total_uncompressed_size, 8 * chunk.num_values) for chunk in chunks))
+    chunks = _list_column_chunks(file)
+    _check_unpacked_size(path, sum(max(chunk.total_uncompressed_size, 8 * chunk.num_values) for chunk in chunks))
     return file
 
 
-def batches(file: "ParquetFile", path: Path) -> Iterator["RecordBatch"]:
+def iterate_record_batches(file: "ParquetFile", path: Path) -> Iterator["RecordBatch"]:
     """The rows in small batches; DataError as soon as they have unpacked to far more than the file's size."""
-    largest = max((chunk.total_uncompressed_size for chunk in _chunks(file)), default=0)  # that one value may have
+    largest = max(
+        (chunk.total_uncompressed_size for chunk in _list_column_chunks(file)), default=0
+    )  # that one value may have
     fewest, most = BATCHES
     unpacked = 0
     for batch in file.iter_batches(max(fewest, min(most, ALWAYS // max(1, largest)))):
         unpacked += batch.nbytes
-        _check_unpacked(path, unpacked)
+        _check_unpacked_size(path, unpacked)
         yield batch
 
 
-def _chunks(file: "ParquetFile") -> list[Any]:
+def _list_column_chunks(file: "ParquetFile") -> list[Any]:
     """What the file says of each column of each group of rows."""
     groups = [file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)]
     return [group.column(number) for group in groups for number in range(group.num_columns)]
 
 
-def _check_unpacked(path: Path, unpacked: int) -> None:
+def _check_unpacked_size(path: Path, unpacked: int) -> None:
     size = path.stat().st_size
     if unpacked > MOST_PACKED * size + ALWAYS:
         raise DataError(
@@ -93,20 +95,20 @@ def _check_unpacked(path: Path, unpacked: int) -> None:
         )
 
 
-def write(schema: type[Table], frame: pd.DataFrame, path: Path) -> None:
+def write_table(schema: type[Table], frame: pd.DataFrame, path: Path) -> None:
     """Validate `frame` and write it; on failure DataError with one line, and nothing is written."""
-    frame = _validate(schema, frame.reset_index(drop=True), path)
+    frame = _validate_table(schema, frame.reset_index(drop=True), path)
     path.parent.mkdir(parents=True, exist_ok=True)
     frame.to_parquet(path, index=False)
 
 
-def frame(schema: type[Table], rows: Sequence[Record]) -> pd.DataFrame:
+def make_table_frame(schema: type[Table], rows: Sequence[Record]) -> pd.DataFrame:
     """Rows as a table of the schema's columns and types, also where there are none."""
     kinds = {name: column.dtype.type for name, column in schema.to_schema().columns.items()}
     return pd.DataFrame(list(rows), columns=list(kinds)).astype(kinds)
 
 
-def records(frame: pd.DataFrame) -> list[Record]:
+def list_records(frame: pd.DataFrame) -> list[Record]:
     """The rows."""
     rows: list[dict[Any, Any]] = frame.to_dict("records")
     return rows
@@ -117,7 +119,7 @@ def write_curves(rows: Sequence[Mapping[str, object]], path: Path) -> None:
 
     Of several processes the first writes them.
     """
-    if not processes.is_main():
+    if not processes.is_main_process():
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     frame = pd.DataFrame(list(rows), columns=None if rows else ["loss"])
@@ -125,20 +127,20 @@ def write_curves(rows: Sequence[Mapping[str, object]], path: Path) -> None:
     frame.to_csv(path, index=False)
 
 
-def last_tenth(steps: int) -> slice:
+def slice_last_tenth(steps: int) -> slice:
     """The last tenth of a curve of so many steps, at least one step: where a training has ended."""
     return slice(-max(1, steps // 10), None)
 
 
-def mean_row(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
+def compute_mean_row(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """The mean of each number of rows that have the same ones, in the order of the first."""
     return {name: sum(row[name] for row in rows) / len(rows) for name in rows[0]}
 
 
-def final_metrics(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
+def compute_final_metrics(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """The means of a curve's last tenth, in the order in which its rows first name them, which a resumed training
     keeps.
     """
-    end = rows[last_tenth(len(rows))]
+    end = rows[slice_last_tenth(len(rows))]
     names = dict.fromkeys(name for row in rows for name in row if name in end[0])
     return {name: sum(row[name] for row in end) / len(end) for name in names}

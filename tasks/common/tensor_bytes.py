@@ -35,16 +35,16 @@ class FormatError(ValueError):
     """Not a safetensors file."""
 
 
-def tensor_difference(recorded: Path, made: Path) -> dict[str, Any] | None:
+def find_tensor_difference(recorded: Path, made: Path) -> dict[str, Any] | None:
     """`what` in one line, and the name, shape, dtype, number of values and largest difference; None if all tensors are
     equal.
 
     Tensors are gone through as they lie in the recorded file.
     """
-    (before, reference), (after, other) = _header(recorded), _header(made)
+    (before, reference), (after, other) = _read_header(recorded), _read_header(made)
     different: list[dict[str, Any]] = []
     for name in [*before, *(name for name in after if name not in before)]:
-        if (facts := _compared(name, before.get(name), after.get(name), reference, other)) is not None:
+        if (facts := _compare_tensor(name, before.get(name), after.get(name), reference, other)) is not None:
             different.append(facts)
     if not different:
         return None
@@ -53,7 +53,7 @@ def tensor_difference(recorded: Path, made: Path) -> dict[str, Any] | None:
     return {**first, "what": first["what"] + more, "tensors": len(different)}
 
 
-def _compared(
+def _compare_tensor(
     name: str, before: Mapping[str, Any] | None, after: Mapping[str, Any] | None, reference: Bytes, other: Bytes
 ) -> dict[str, Any] | None:
     if before is None or after is None:
@@ -62,7 +62,7 @@ def _compared(
     if kinds[0] != kinds[1]:
         return {"what": f"tensor {name}: {kinds[0]} recorded, {kinds[1]} made", "tensor": name}
     (begin, end), (start, stop) = before["data_offsets"], after["data_offsets"]
-    count, largest, total = _values(reference[begin:end], other[start:stop], before["dtype"])
+    count, largest, total = _count_differing_values(reference[begin:end], other[start:stop], before["dtype"])
     if not count:
         return None
     by = "" if largest is None else f", by {largest:.3g} at most"
@@ -77,7 +77,7 @@ def _compared(
     }
 
 
-def _values(reference: Bytes, other: Bytes, dtype: str) -> tuple[int, float | None, int]:
+def _count_differing_values(reference: Bytes, other: Bytes, dtype: str) -> tuple[int, float | None, int]:
     """How many values differ in any bit, the largest difference of those that are numbers, and how many values there
     are.
     """
@@ -91,19 +91,19 @@ def _values(reference: Bytes, other: Bytes, dtype: str) -> tuple[int, float | No
         if len(where):
             count += len(where)
             with np.errstate(all="ignore"):
-                apart = np.abs(_numbers(bits[0][where], dtype) - _numbers(bits[1][where], dtype))
+                apart = np.abs(_decode_numbers(bits[0][where], dtype) - _decode_numbers(bits[1][where], dtype))
             largest = max(largest, float(np.nanmax(apart, initial=float("-inf"))))
     comparable = largest > float("-inf") and (dtype in TYPES or dtype == "BF16")
     return count, largest if comparable else None, len(reference) // width
 
 
-def _numbers(bits: NDArray[Any], dtype: str) -> NDArray[np.float64]:
+def _decode_numbers(bits: NDArray[Any], dtype: str) -> NDArray[np.float64]:
     if dtype == "BF16":  # the upper half of a float32
         return (bits.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
     return bits.view(TYPES.get(dtype, np.uint8)).astype(np.float64)
 
 
-def _header(file: Path) -> tuple[dict[str, Mapping[str, Any]], Bytes]:
+def _read_header(file: Path) -> tuple[dict[str, Mapping[str, Any]], Bytes]:
     """The tensors' entries in the order of their bytes, and these bytes."""
     size = file.stat().st_size
     with file.open("rb") as content:

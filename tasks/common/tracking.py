@@ -66,7 +66,7 @@ class StageRun:
     def flush(self) -> None:
         """Write what is buffered."""
         self.flushed = time.monotonic()
-        with mlflow_database.one_line():
+        with mlflow_database.raise_as_database_error():
             while self.pending:
                 self.client.log_batch(self.run_id, metrics=self.pending[:BATCH])
                 del self.pending[:BATCH]
@@ -100,7 +100,7 @@ class RecordsFile:
         self.path = path
         with self._faults():
             self.file = path.open("ab", buffering=0)
-            self.pending = bytearray(b"\n" if _torn(path) else b"")
+            self.pending = bytearray(b"\n" if _ends_within_line(path) else b"")
 
     def params(self, params: Mapping[str, str]) -> None:
         """Write the parameters."""
@@ -139,7 +139,7 @@ class RecordsFile:
             raise DatabaseError(f"{self.path}: {error.strerror or error}") from error
 
 
-def _torn(path: Path) -> bool:
+def _ends_within_line(path: Path) -> bool:
     """Whether the file ends within a line, left by a process of the same stage that was killed."""
     with path.open("rb") as file:
         file.seek(max(file.seek(0, os.SEEK_END) - 1, 0))
@@ -152,14 +152,14 @@ _part: ContextVar[tuple[int, int]] = ContextVar("part", default=(0, 1))
 
 
 @contextmanager
-def run(flow: str, stage: str, params: Mapping[str, object], metrics_path: Path) -> Iterator[None]:
+def record_stage_run(flow: str, stage: str, params: Mapping[str, object], metrics_path: Path) -> Iterator[None]:
     """Record one execution of a stage: its params, the rows that `track` drains, and its final metrics.
 
     `stage` is its name in dvc.yaml, with the branch, if it is one of several.
     """
     recorder: Recorder | None = None
-    with _said():
-        recorder = _opened(flow, stage, params)
+    with _print_recording_faults():
+        recorder = _open_recorder(flow, stage, params)
     token = _recorder.set(recorder)
     metrics: bytes | None = None
     waiting = False
@@ -172,11 +172,11 @@ def run(flow: str, stage: str, params: Mapping[str, object], metrics_path: Path)
     finally:
         _recorder.reset(token)
         if recorder is not None:
-            with _said():
-                _ended(recorder, metrics, waiting)
+            with _print_recording_faults():
+                _end_recording(recorder, metrics, waiting)
 
 
-def _opened(flow: str, stage: str, params: Mapping[str, object]) -> Recorder:
+def _open_recorder(flow: str, stage: str, params: Mapping[str, object]) -> Recorder:
     """The recorder of the coordinator's run, or of a new one, with its parameters written."""
     section = stage.partition("@")[0]
     named = {key if key.startswith(f"{BRANCHES}.") else f"{section}.{key}": str(value) for key, value in params.items()}
@@ -186,13 +186,13 @@ def _opened(flow: str, stage: str, params: Mapping[str, object]) -> Recorder:
         return file
     from mlflow.entities import Param
 
-    client = mlflow_database.open_client(records_root())
-    run_id = os.environ.get("MLFLOW_RUN_ID") or _new_run(client, flow, stage)
+    client = mlflow_database.open_records_client(find_records_root())
+    run_id = os.environ.get("MLFLOW_RUN_ID") or _create_run(client, flow, stage)
     client.log_batch(run_id, params=[Param(key, value) for key, value in named.items()])
     return StageRun(client, run_id)
 
 
-def records_root() -> Path:
+def find_records_root() -> Path:
     """The repository whose records these are: the working folder, or where that is the copy of `dvc exp run --temp` or
     `--queue`, which DVC deletes, its origin.
     """
@@ -200,37 +200,37 @@ def records_root() -> Path:
     return origin if folder.is_relative_to((origin / EXPERIMENTS).resolve()) else folder
 
 
-def _ended(recorder: Recorder, metrics: bytes | None, waiting: bool) -> None:
+def _end_recording(recorder: Recorder, metrics: bytes | None, waiting: bool) -> None:
     """Write the results and end the record; `metrics` is the metrics file of a stage that succeeded."""
     if metrics is not None:
-        recorder.add(dict(_flatten(json.loads(metrics))), step=0)
+        recorder.add(dict(_flatten_metrics(json.loads(metrics))), step=0)
     recorder.end(metrics, waiting)
 
 
 @contextmanager
-def _said() -> Iterator[None]:
+def _print_recording_faults() -> Iterator[None]:
     """Print one line if recording fails."""
     try:
-        with mlflow_database.one_line():
+        with mlflow_database.raise_as_database_error():
             yield
     except DatabaseError as error:
         print(f"what MLflow has of this run is incomplete: {error}", file=sys.stderr, flush=True)
 
 
-def track(steps: Iterable[Row], total: int, earlier: Sequence[Row] = ()) -> list[Row]:
+def record_training_rows(steps: Iterable[Row], total: int, earlier: Sequence[Row] = ()) -> list[Row]:
     """Drain an algorithm's `fit(...)`: record each row and show progress. Returns the rows, one a step.
 
     `earlier` has the rows of the steps before, where this run goes on with the training of one that was killed.
     """
     recorder, rows = _recorder.get(), list[Row]()
-    for row in chain(earlier, progress(steps, total, before=len(earlier))):
+    for row in chain(earlier, iterate_with_progress(steps, total, before=len(earlier))):
         rows.append(row)
         if recorder is not None:
             recorder.add(row, step=len(rows))
     return rows
 
 
-def progress(items: Iterable[T], total: int, every: float = 0.5, before: int = 0) -> Iterator[T]:
+def iterate_with_progress(items: Iterable[T], total: int, every: float = 0.5, before: int = 0) -> Iterator[T]:
     """Pass items through, telling whoever watches how many of `total` are done; `before` of them were done before."""
     path = os.environ.get("POSTTRAIN_PROGRESS")
     index, parts = _part.get()
@@ -242,7 +242,7 @@ def progress(items: Iterable[T], total: int, every: float = 0.5, before: int = 0
         ):
             last_told = time.monotonic()
             step, steps = index * total + finished, parts * total
-            line = json.dumps({"step": step, "total": steps, **_measure(item)})
+            line = json.dumps({"step": step, "total": steps, **_select_shown_measure(item)})
             if path:
                 with Path(path).open("a") as file:
                     file.write(line + "\n")
@@ -250,7 +250,7 @@ def progress(items: Iterable[T], total: int, every: float = 0.5, before: int = 0
                 print(f"step {step}/{steps}", file=sys.stderr, flush=True)
 
 
-def _measure(item: object) -> dict[str, str]:
+def _select_shown_measure(item: object) -> dict[str, str]:
     """The number of a row that a person watches while it trains, with its name: the reward, or else the loss; nothing
     of other items.
     """
@@ -259,7 +259,7 @@ def _measure(item: object) -> dict[str, str]:
 
 
 @contextmanager
-def part(index: int, parts: int) -> Iterator[None]:
+def show_progress_as_part(index: int, parts: int) -> Iterator[None]:
     """Show the progress within the block as that of part `index`, from 0, of `parts` equally long parts."""
     token = _part.set((index, parts))
     try:
@@ -268,27 +268,27 @@ def part(index: int, parts: int) -> Iterator[None]:
         _part.reset(token)
 
 
-def log(row: Row, step: int) -> None:
+def record_metrics(row: Row, step: int) -> None:
     """Record numbers at a step that no out may hold, such as times."""
     recorder = _recorder.get()
     if recorder is not None:
         recorder.add(row, step)
 
 
-def log_table(frame: "pd.DataFrame", name: str) -> None:
+def record_table(frame: "pd.DataFrame", name: str) -> None:
     """Keep a table with the run, as MLflow's pages show it (`name` ends in .json)."""
     recorder = _recorder.get()
     if recorder is not None:
-        with _said():
+        with _print_recording_faults():
             recorder.table(frame, name)
 
 
-def _new_run(client: "MlflowClient", flow: str, stage: str) -> str:
-    experiment = mlflow_database.experiment(client, records_root(), flow)
-    source = source_code.state(Path())
+def _create_run(client: "MlflowClient", flow: str, stage: str) -> str:
+    experiment = mlflow_database.get_or_create_experiment(client, find_records_root(), flow)
+    source = source_code.read_code_state(Path())
     code = {
-        **mlflow_database.own_tags(records_root()),
-        **run_environment.tags(),
+        **mlflow_database.make_clone_tags(find_records_root()),
+        **run_environment.collect_run_tags(),
         **source.tags(),
     }
     run_id: str = client.create_run(experiment, run_name=stage, tags={"posttrain.stage": stage, **code}).info.run_id
@@ -300,9 +300,9 @@ def _new_run(client: "MlflowClient", flow: str, stage: str) -> str:
     return run_id
 
 
-def _flatten(metrics: Nested, prefix: str = "") -> Iterator[tuple[str, float]]:
+def _flatten_metrics(metrics: Nested, prefix: str = "") -> Iterator[tuple[str, float]]:
     for key, value in metrics.items():
         if isinstance(value, Mapping):
-            yield from _flatten(value, f"{prefix}{key}/")
+            yield from _flatten_metrics(value, f"{prefix}{key}/")
         else:
             yield prefix + key, value

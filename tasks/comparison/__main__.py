@@ -11,27 +11,29 @@ from collections.abc import Mapping
 from typing import Any
 
 from tasks.common.errors import StageError
-from tasks.common.terminal import in_one_line
+from tasks.common.terminal import format_in_one_line
 from tasks.comparison import evaluations, returns
 
 
-def compared(pair: Mapping[str, Any], most: int) -> dict[str, Any]:
+def compare_pair(pair: Mapping[str, Any], most: int) -> dict[str, Any]:
     """One pair."""
     a, b, same = pair["a"], pair["b"], bool(pair["same"])
     try:
         if pair["flow"] == "offline":
-            return returns.compared(a, b, same)
+            return returns.compare_returns(a, b, same)
         if pair["flow"] == "agents":
-            return returns.compared_in_games(a, b, same)
-        return evaluations.compared(evaluations.read(a), evaluations.read(b), same, most)
+            return returns.compare_game_returns(a, b, same)
+        return evaluations.compare_evaluations(
+            evaluations.read_evaluation(a), evaluations.read_evaluation(b), same, most
+        )
     except (StageError, OSError, ValueError, KeyError) as error:
-        return {"fault": in_one_line(str(error)) or type(error).__name__}
+        return {"fault": format_in_one_line(str(error)) or type(error).__name__}
 
 
 def main() -> None:
     """Read, compare, print."""
     request = json.load(sys.stdin)
-    print(json.dumps([compared(pair, request["most"]) for pair in request["pairs"]]))
+    print(json.dumps([compare_pair(pair, request["most"]) for pair in request["pairs"]]))
 
 
 if __name__ == "__main__":

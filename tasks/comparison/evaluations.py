@@ -41,25 +41,25 @@ class Matching:
     reworded: int  # problems of one id that differ in what is asked or in the answer
 
 
-def read(files: Mapping[str, str]) -> Evaluation:
+def read_evaluation(files: Mapping[str, str]) -> Evaluation:
     """The tables at these paths, by the names that they have in an evaluation's folder; DataError if one is not what it
     should be.
     """
     summary = json.loads(Path(files["evaluation.json"]).read_text())
     return Evaluation(
-        tables.read(Problems, Path(files["asked.parquet"])),
-        tables.read(Generations, Path(files["generations.parquet"])),
+        tables.read_table(Problems, Path(files["asked.parquet"])),
+        tables.read_table(Generations, Path(files["generations.parquet"])),
         read_measures(Path(files["measures.parquet"])),
         summary.get("best_temperature"),
     )
 
 
-def compared(a: Evaluation, b: Evaluation, same: bool, most: int) -> dict[str, Any]:
+def compare_evaluations(a: Evaluation, b: Evaluation, same: bool, most: int) -> dict[str, Any]:
     """The JSON of one pair: problems, metrics and at most `most` flips each way.
 
     `same`: both are one and the same evaluation.
     """
-    matching = match(a.asked, b.asked)
+    matching = match_problems(a.asked, b.asked)
     ids = list(matching.known_as)
     theirs, ours = a.values.reindex(ids), b.values.reindex(list(matching.known_as.values())).set_axis(ids)
     return {
@@ -70,25 +70,25 @@ def compared(a: Evaluation, b: Evaluation, same: bool, most: int) -> dict[str, A
             "reworded": matching.reworded,
         },
         "best_temperature": {"a": a.best_temperature, "b": b.best_temperature},
-        "metrics": differences(ours, theirs, same) if ids else {},
+        "metrics": compare_metrics(ours, theirs, same) if ids else {},
         "only_a": sorted({*a.values} - {*b.values}),
         "only_b": sorted({*b.values} - {*a.values}),
-        "flips": flips(a, b, matching, most),
+        "flips": find_flipped_answers(a, b, matching, most),
     }
 
 
-def match(a: pd.DataFrame, b: pd.DataFrame) -> Matching:
+def match_problems(a: pd.DataFrame, b: pd.DataFrame) -> Matching:
     """Pairs problems by what is asked and the right answer, whatever their ids: an id may name another problem in other
     data.
     """
-    ours, theirs = _contents(a), _contents(b)
+    ours, theirs = _collect_problem_contents(a), _collect_problem_contents(b)
     ids_b = {content: problem_id for problem_id, content in theirs.items()}
     known_as = {problem_id: ids_b[content] for problem_id, content in ours.items() if content in ids_b}
     reworded = sum(content != theirs[problem_id] for problem_id, content in ours.items() if problem_id in theirs)
     return Matching(known_as, reworded)
 
 
-def _contents(problems: pd.DataFrame) -> dict[str, tuple[str, ...]]:
+def _collect_problem_contents(problems: pd.DataFrame) -> dict[str, tuple[str, ...]]:
     """Problem id -> what is asked and answered; of equal problems the second has a number, and so on."""
     columns = [problems[name] if name in problems else pd.Series("", problems.index) for name in CONTENT]
     seen: Counter[tuple[str, ...]] = Counter()
@@ -100,7 +100,7 @@ def _contents(problems: pd.DataFrame) -> dict[str, tuple[str, ...]]:
     return contents
 
 
-def differences(ours: pd.DataFrame, theirs: pd.DataFrame, same: bool = False) -> dict[str, dict[str, Any]]:
+def compare_metrics(ours: pd.DataFrame, theirs: pd.DataFrame, same: bool = False) -> dict[str, dict[str, Any]]:
     """`ours` minus `theirs` by metric: means `a` (theirs) and `b` (ours), difference, interval, and of right and wrong
     what changed.
 
@@ -109,10 +109,16 @@ def differences(ours: pd.DataFrame, theirs: pd.DataFrame, same: bool = False) ->
     """
     metrics = [str(name) for name in ours.columns.intersection(theirs.columns)]
     binary = {
-        name: paired_intervals.right_or_wrong(ours[name], theirs[name]) for name in metrics if name.startswith(SHARES)
+        name: paired_intervals.compare_binary_outcomes(ours[name], theirs[name])
+        for name in metrics
+        if name.startswith(SHARES)
     }
     others = [name for name in metrics if not binary.get(name)] if not same else []
-    drawn = dict(zip(others, paired_intervals.bootstrap(ours[others] - theirs[others]), strict=True)) if others else {}
+    drawn = (
+        dict(zip(others, paired_intervals.bootstrap_mean_differences(ours[others] - theirs[others]), strict=True))
+        if others
+        else {}
+    )
     by_metric: dict[str, dict[str, Any]] = {}
     for name in metrics:
         changes = None
@@ -134,14 +140,16 @@ def differences(ours: pd.DataFrame, theirs: pd.DataFrame, same: bool = False) ->
     return by_metric
 
 
-def flips(a: Evaluation, b: Evaluation, matching: Matching, most: int) -> dict[str, list[dict[str, Any]]]:
+def find_flipped_answers(
+    a: Evaluation, b: Evaluation, matching: Matching, most: int
+) -> dict[str, list[dict[str, Any]]]:
     """The problems whose greedy answer is right in one evaluation alone: `gained` in B, `lost` from A; at most `most`
     each.
     """
     flipped: dict[str, list[dict[str, Any]]] = {"gained": [], "lost": []}
     if FLIPPED not in a.answers or FLIPPED not in b.answers:
         return flipped
-    before, after = map(_greedy, (a, b))
+    before, after = map(_select_greedy_answers, (a, b))
     problems = a.asked.set_index("problem_id")
     for problem_id, other_id in matching.known_as.items():
         was, now = before[problem_id], after[other_id]
@@ -152,17 +160,17 @@ def flips(a: Evaluation, b: Evaluation, matching: Matching, most: int) -> dict[s
                 "problem": problem_id,
                 "question": str(problems.loc[problem_id, "question"]),
                 "reference": str(problems.loc[problem_id, "answer"]),
-                "a": _told(was),
-                "b": _told(now),
+                "a": _describe_answer(was),
+                "b": _describe_answer(now),
             }
         )
     return {way: rows[:most] for way, rows in flipped.items()}
 
 
-def _greedy(evaluation: Evaluation) -> dict[str, dict[str, Any]]:
+def _select_greedy_answers(evaluation: Evaluation) -> dict[str, dict[str, Any]]:
     answers = evaluation.answers[evaluation.answers["temperature"] == 0]
-    return {str(row["problem_id"]): row for row in tables.records(answers)}
+    return {str(row["problem_id"]): row for row in tables.list_records(answers)}
 
 
-def _told(answer: Mapping[str, Any]) -> dict[str, Any]:
+def _describe_answer(answer: Mapping[str, Any]) -> dict[str, Any]:
     return {"answer": str(answer["response"]), "ended": bool(answer["ended"])}

@@ -15,14 +15,14 @@ import pandas as pd
 from tasks.agents.playing.tables import SampledEpisodes
 from tasks.common import tables
 from tasks.common.errors import DataError
-from tasks.common.estimates import Estimate, over_games_too, over_seeds
+from tasks.common.estimates import Estimate, estimate_mean_over_seeds, widen_interval_by_games
 from tasks.offline.reporting.tables import PlayedEpisodes
 
 SEEDS, GAMES, SAME = "seeds", "seeds and games", "same"
 WITHOUT_SEEDS = -1  # the seed of a policy that is one
 
 
-def compared(files_a: Mapping[str, str], files_b: Mapping[str, str], same: bool) -> dict[str, Any]:
+def compare_returns(files_a: Mapping[str, str], files_b: Mapping[str, str], same: bool) -> dict[str, Any]:
     """The JSON of one pair. Variants of one name are compared with each other; where none has a fellow, each with each.
 
     A training is the unit of sampling: a seed's difference is the mean over the episodes that it has in both. DataError
@@ -33,10 +33,15 @@ def compared(files_a: Mapping[str, str], files_b: Mapping[str, str], same: bool)
     ]
     if environments[0] != environments[1]:
         raise DataError(f"returns in {environments[0]} and in {environments[1]} cannot be compared: their units differ")
-    a, b = (dict(_lines(tables.read(PlayedEpisodes, Path(files["episodes.parquet"])))) for files in (files_a, files_b))
+    a, b = (
+        dict(_iterate_variant_returns(tables.read_table(PlayedEpisodes, Path(files["episodes.parquet"]))))
+        for files in (files_a, files_b)
+    )
     shared = [name for name in a if name in b]
     named = {name: (name, name) for name in shared} or {f"{new} minus {old}": (old, new) for old, new in product(a, b)}
-    metrics = {f"{name}/return": _difference(a[old], b[new], same) for name, (old, new) in named.items()}
+    metrics = {
+        f"{name}/return": _estimate_return_difference(a[old], b[new], same) for name, (old, new) in named.items()
+    }
     return {
         "metrics": {name: row for name, row in metrics.items() if row},
         "only_a": sorted(set(a) - set(b)) if shared else [],
@@ -44,7 +49,7 @@ def compared(files_a: Mapping[str, str], files_b: Mapping[str, str], same: bool)
     }
 
 
-def compared_in_games(files_a: Mapping[str, str], files_b: Mapping[str, str], same: bool) -> dict[str, Any]:
+def compare_game_returns(files_a: Mapping[str, str], files_b: Mapping[str, str], same: bool) -> dict[str, Any]:
     """The JSON of one pair of agents: at each temperature that both have, in the games that both played.
 
     A clone has no seeds: each seed of the other side is held against it, and of two clones games are all there is.
@@ -53,18 +58,18 @@ def compared_in_games(files_a: Mapping[str, str], files_b: Mapping[str, str], sa
     worlds = [json.loads(Path(files["environment.json"]).read_text()) for files in (files_a, files_b)]
     if worlds[0] != worlds[1]:
         raise DataError("returns in two environments cannot be compared: their games differ")
-    a, b = (tables.read(SampledEpisodes, Path(files["sampled_episodes.parquet"])) for files in (files_a, files_b))
+    a, b = (tables.read_table(SampledEpisodes, Path(files["sampled_episodes.parquet"])) for files in (files_a, files_b))
     metrics = dict[str, Any]()
     for temperature in a["temperature"].unique():
         old, new = (rows[rows["temperature"] == temperature].set_index(["seed", "game"])["total"] for rows in (a, b))
-        difference = _difference(_for_seeds(old, new), _for_seeds(new, old), same)
+        difference = _estimate_return_difference(_repeat_for_seeds(old, new), _repeat_for_seeds(new, old), same)
         if difference and not same:
-            difference |= _over_games(difference, old, new)
+            difference |= _estimate_over_games(difference, old, new)
         metrics |= {f"t{temperature:g}/return": difference} if difference else {}
     return {"metrics": metrics, "only_a": [], "only_b": []}
 
 
-def _over_games(difference: Mapping[str, Any], old: pd.Series, new: pd.Series) -> dict[str, Any]:
+def _estimate_over_games(difference: Mapping[str, Any], old: pd.Series, new: pd.Series) -> dict[str, Any]:
     """The interval over seeds and games; none of a training with a single seed."""
     trained = [
         returns for returns in (old, new) if [*returns.index.get_level_values("seed").unique()] != [WITHOUT_SEEDS]
@@ -74,13 +79,13 @@ def _over_games(difference: Mapping[str, Any], old: pd.Series, new: pd.Series) -
     bounds = (-inf, inf) if difference["low"] is None else (difference["low"], difference["high"])
     seeds = Estimate(difference["difference"], *bounds)
     by_game = (new.groupby("game").mean() - old.groupby("game").mean()).dropna()
-    estimate = over_games_too(seeds, float(by_game.var(ddof=1)) / len(by_game))
+    estimate = widen_interval_by_games(seeds, float(by_game.var(ddof=1)) / len(by_game))
     if not isfinite(estimate.low):
         return {}
     return {"low": estimate.low, "high": estimate.high, "interval": GAMES}
 
 
-def _for_seeds(returns: pd.Series, other: pd.Series) -> pd.Series:
+def _repeat_for_seeds(returns: pd.Series, other: pd.Series) -> pd.Series:
     """A clone's returns for each seed of the other side; those of a policy with seeds as they are."""
     seeds = {
         side: returns.index.get_level_values("seed").unique() for side, returns in (("own", returns), ("other", other))
@@ -91,7 +96,7 @@ def _for_seeds(returns: pd.Series, other: pd.Series) -> pd.Series:
     return repeated
 
 
-def _lines(episodes: pd.DataFrame) -> Iterator[tuple[str, pd.Series]]:
+def _iterate_variant_returns(episodes: pd.DataFrame) -> Iterator[tuple[str, pd.Series]]:
     """The variants with their targets: a return for each seed and episode."""
     for key, group in episodes.groupby(["variant", "target"], dropna=False, sort=False):
         variant, target = cast(tuple[str, float], key)
@@ -101,13 +106,13 @@ def _lines(episodes: pd.DataFrame) -> Iterator[tuple[str, pd.Series]]:
         )
 
 
-def _difference(old: pd.Series, new: pd.Series, same: bool) -> dict[str, Any]:
+def _estimate_return_difference(old: pd.Series, new: pd.Series, same: bool) -> dict[str, Any]:
     """Means and the difference over the episodes of both; nothing if there are none."""
     both = old.index.intersection(new.index)
     if both.empty:
         return {}
     before, after = (returns.loc[both].groupby("seed").mean() for returns in (old, new))
-    estimate = over_seeds((after - before).to_numpy())
+    estimate = estimate_mean_over_seeds((after - before).to_numpy())
     low, high = (None, None) if not isfinite(estimate.low) else (estimate.low, estimate.high)
     if same:
         low = high = 0.0

@@ -15,7 +15,7 @@ from tasks.common.tables import Record
 from tasks.language.configs.demonstrations import DemonstrationsConfig
 from tasks.language.data import forms
 from tasks.language.data.columns import Omissions
-from tasks.language.data.rows import Row, held_out, read_files, read_hub, readable
+from tasks.language.data.rows import Row, fetch_hub_rows, is_held_out, parse_readable_rows, read_files
 from tasks.language.judgements import judged_pairs, judgement_log
 from tasks.language.judgements.lines import EditValue
 from tasks.language.tables.problems import Demonstrations, Problems
@@ -36,21 +36,23 @@ def run(config: DemonstrationsConfig, problems: Path, raw: Path, out: Path) -> M
     """Write train.parquet and validation.parquet (schema Demonstrations), which share no prompt."""
     duplicates = leaked = left_out = 0
     if config.source == "problems":
-        train, validation = of_problems(problems)
+        train, validation = load_problem_demonstrations(problems)
     else:
-        rows, omissions = read(config, raw)
+        rows, omissions = read_demonstrations(config, raw)
         for line in omissions.lines("demonstrations"):
             print(line, file=sys.stderr, flush=True)
         unique = list({(row["messages"], row["text"]): row for row in rows}.values())
-        held_out_prompts = held_out_questions(problems)
-        kept = [row for row in unique if not held_out_prompts & set(map(forms.prompt_key, questions(row)))]
-        train, validation = split(config, kept, config.hub_id if config.source == "hub" else config.path)
+        held_out_prompts = load_held_out_questions(problems)
+        kept = [
+            row for row in unique if not held_out_prompts & set(map(forms.build_prompt_key, list_user_questions(row)))
+        ]
+        train, validation = split_demonstrations(config, kept, config.hub_id if config.source == "hub" else config.path)
         duplicates = len(rows) - len(unique)
         leaked = len(unique) - len(train) - len(validation)
         left_out = omissions.left_out.total()
     for name, part in (("train", train), ("validation", validation)):
-        tables.write(Demonstrations, pd.DataFrame(part), out / f"{name}.parquet")
-    tracking.log_table(pd.DataFrame(train[:20]), "demonstrations.json")
+        tables.write_table(Demonstrations, pd.DataFrame(part), out / f"{name}.parquet")
+    tracking.record_table(pd.DataFrame(train[:20]), "demonstrations.json")
     return {
         "train": len(train),
         "validation": len(validation),
@@ -60,10 +62,10 @@ def run(config: DemonstrationsConfig, problems: Path, raw: Path, out: Path) -> M
     }
 
 
-def of_problems(problems: Path) -> tuple[list[Record], list[Record]]:
+def load_problem_demonstrations(problems: Path) -> tuple[list[Record], list[Record]]:
     """The stage `problems` made the demonstrations of its training and validation problems."""
     train, validation = (
-        tables.records(tables.read(Demonstrations, problems / f"{name}_demonstrations.parquet"))
+        tables.list_records(tables.read_table(Demonstrations, problems / f"{name}_demonstrations.parquet"))
         for name in ("train", "validation")
     )
     if not train or not validation:
@@ -72,30 +74,30 @@ def of_problems(problems: Path) -> tuple[list[Record], list[Record]]:
     return train, validation
 
 
-def read(config: DemonstrationsConfig, raw: Path) -> tuple[list[Record], Omissions]:
+def read_demonstrations(config: DemonstrationsConfig, raw: Path) -> tuple[list[Record], Omissions]:
     """The rows of the files, the hub's data set or people's record, and what is not taken of them.
 
     DataError names a row that is in none of the forms.
     """
     omissions = Omissions()
     if config.source == "people":
-        return of_people(raw), omissions
+        return load_people_demonstrations(raw), omissions
     if config.source == "files":
         rows: Iterable[Row] = read_files(raw)
     else:
-        rows = read_hub(config.hub_id, config.hub_config, config.hub_revision, config.hub_split)
+        rows = fetch_hub_rows(config.hub_id, config.hub_config, config.hub_revision, config.hub_split)
     demonstrations = []
-    for row, talk in readable(rows, forms.demonstration, omissions):
-        messages = forms.as_json(talk.messages) if talk.messages else ""
+    for row, talk in parse_readable_rows(rows, forms.parse_demonstration, omissions):
+        messages = forms.dump_messages_json(talk.messages) if talk.messages else ""
         demonstrations.append({"demonstration_id": row.name, "messages": messages, "text": talk.text})
     return demonstrations, omissions
 
 
-def of_people(path: Path) -> list[Record]:
+def load_people_demonstrations(path: Path) -> list[Record]:
     """The better answers that people wrote, each behind its prompt."""
-    judgement_record = judgement_log.read(path)
+    judgement_record = judgement_log.read_judgement_record(path)
     rows = []
-    for judgement in judged_pairs.counted(judgement_record):
+    for judgement in judged_pairs.select_counted_judgements(judgement_record):
         if isinstance(judgement.value, EditValue):
             item = judgement_record.items[judgement.item]
             problem = {
@@ -103,36 +105,36 @@ def of_people(path: Path) -> list[Record]:
                 "question": item.prompt,
                 "history": item.history,
             }
-            rows.append(forms.demonstrated(problem, judgement.value.text))
+            rows.append(forms.build_demonstration_row(problem, judgement.value.text))
     return rows
 
 
-def questions(row: Record) -> list[str]:
+def list_user_questions(row: Record) -> list[str]:
     """What the user says in a conversation, turn by turn."""
-    return [turn["content"].strip() for turn in forms.from_json(row["messages"]) if turn["role"] == "user"]
+    return [turn["content"].strip() for turn in forms.parse_messages_json(row["messages"]) if turn["role"] == "user"]
 
 
-def held_out_questions(problems: Path) -> set[tuple[str, ...]]:
+def load_held_out_questions(problems: Path) -> set[tuple[str, ...]]:
     """The questions of the validation and test problems, as forms.prompt_key tells them apart."""
-    parts = [tables.read(Problems, problems / f"{name}.parquet")["question"] for name in ("validation", "test")]
-    return {forms.prompt_key(question) for part in parts for question in part}
+    parts = [tables.read_table(Problems, problems / f"{name}.parquet")["question"] for name in ("validation", "test")]
+    return {forms.build_prompt_key(question) for part in parts for question in part}
 
 
-def opening(row: Record) -> tuple[str, ...]:
+def build_opening_key(row: Record) -> tuple[str, ...]:
     """What tells the prompts of rows apart: the turns before the first answer, or the whole of a plain text."""
-    turns = forms.from_json(row["messages"])
+    turns = forms.parse_messages_json(row["messages"])
     answers = [position for position, turn in enumerate(turns) if turn["role"] == "assistant"]
-    return forms.prompt_key(row["text"], turns[: answers[0]] if answers else turns)
+    return forms.build_prompt_key(row["text"], turns[: answers[0]] if answers else turns)
 
 
-def heard(row: Record) -> tuple[str, ...]:
+def build_context_key(row: Record) -> tuple[str, ...]:
     """All that the assistant does not say in a conversation, or the whole of a plain text."""
-    return forms.prompt_key(
-        row["text"], [turn for turn in forms.from_json(row["messages"]) if turn["role"] != "assistant"]
+    return forms.build_prompt_key(
+        row["text"], [turn for turn in forms.parse_messages_json(row["messages"]) if turn["role"] != "assistant"]
     )
 
 
-def _groups(rows: Iterable[Record], key: Callable[[Record], tuple[str, ...]]) -> list[list[Record]]:
+def _group_rows_by_key(rows: Iterable[Record], key: Callable[[Record], tuple[str, ...]]) -> list[list[Record]]:
     """The rows by what tells them apart, in order."""
     groups: dict[tuple[str, ...], list[Record]] = {}
     for row in rows:
@@ -140,23 +142,25 @@ def _groups(rows: Iterable[Record], key: Callable[[Record], tuple[str, ...]]) ->
     return list(groups.values())
 
 
-def split(config: DemonstrationsConfig, rows: list[Record], source: str) -> tuple[list[Record], list[Record]]:
+def split_demonstrations(
+    config: DemonstrationsConfig, rows: list[Record], source: str
+) -> tuple[list[Record], list[Record]]:
     """Training and validation rows in random order; rows with the same turns before their first answer are on one side.
 
     Where all rows open alike, what the assistant does not say tells them apart. Rows of files whose names say so
     (rows.HELD_OUT) are validation; where there are none, a share of the opening turns is drawn.
     """
     rng = random.Random(config.seed)
-    groups = _groups(rows, opening)
-    groups = groups if len(groups) > 1 else _groups(rows, heard)
+    groups = _group_rows_by_key(rows, build_opening_key)
+    groups = groups if len(groups) > 1 else _group_rows_by_key(rows, build_context_key)
     rng.shuffle(groups)
     if len(groups) < 2:
         raise DataError(
             f"{source}: {len(groups)} different prompts; expected at least 2, one to learn from and one to hold out"
         )
-    named = [any(held_out(row["demonstration_id"]) for row in group) for group in groups]
+    named = [any(is_held_out(row["demonstration_id"]) for row in group) for group in groups]
     if 0 < sum(named) < len(groups):
-        validation = [row for group in groups for row in group if held_out(row["demonstration_id"])]
+        validation = [row for group in groups for row in group if is_held_out(row["demonstration_id"])]
     else:
         count = min(max(1, round(config.validation_share * len(groups))), len(groups) - 1)
         named = [number < count for number in range(len(groups))]

@@ -8,8 +8,8 @@ import torch
 from tasks.algorithms.common.optimizer import Optimizer, OptimizerSettings
 from tasks.algorithms.language import dpo
 from tasks.common import models, tables
-from tasks.common.checkpoints import resumable
-from tasks.common.config import settings_of
+from tasks.common.checkpoints import open_resumable_training
+from tasks.common.config import build_settings
 from tasks.common.tracking import Row
 from tasks.language.configs.dpo import DpoConfig
 from tasks.language.data.comparisons import ComparisonSet, Limit
@@ -29,16 +29,21 @@ METRICS = {
 def run(config: DpoConfig, policy: Path, preferences: Path, out: Path, curves: Path) -> Metrics:
     """Train `policy`, which is its own reference; write it to `out`, and the curve to `curves`."""
     torch.manual_seed(config.seed)
-    trained, tokenizer = trained_model.load(policy, config.training, config.lora), models.load_tokenizer(policy)
+    trained, tokenizer = (
+        trained_model.load_trainable_model(policy, config.training, config.lora),
+        models.load_tokenizer(policy),
+    )
     model = trained.model
     limit = Limit(config.max_length, config.truncation)
-    pairs = ComparisonSet(tables.read(Comparisons, preferences / "train.parquet"), tokenizer, limit)
+    pairs = ComparisonSet(tables.read_table(Comparisons, preferences / "train.parquet"), tokenizer, limit)
     pairs.say_cuts("dpo", limit)
     pairs.check_positions(model, "dpo.max_length")
-    objective = settings_of(config, dpo.MarginLoss)
-    reference = dpo.reference_logps(model, pairs.responses(REFERENCE_BATCH)) if objective.needs_reference else None
+    objective = build_settings(config, dpo.MarginLoss)
+    reference = (
+        dpo.compute_reference_logps(model, pairs.responses(REFERENCE_BATCH)) if objective.needs_reference else None
+    )
     steps = pairs.steps(config.prompts_per_batch, config.epochs)
-    settings = settings_of(config.training, OptimizerSettings)
+    settings = build_settings(config.training, OptimizerSettings)
     optimizer = Optimizer(model, config.learning_rate, steps, config.clip, settings)
 
     def fit(start: int) -> Iterator[Row]:
@@ -46,11 +51,11 @@ def run(config: DpoConfig, policy: Path, preferences: Path, out: Path, curves: P
         parts = config.training.accumulate
         return dpo.fit(model, batches, optimizer, reference=reference, objective=objective, accumulate=parts)
 
-    with resumable("dpo", config, policy, preferences) as training:
+    with open_resumable_training("dpo", config, policy, preferences) as training:
         curve = training.run(fit, {"model": trained.weights, "optimizer": optimizer}, steps)
         tables.write_curves(curve, curves)
         trained.save(tokenizer, out)
-    return {**tables.final_metrics(curve), "truncated": pairs.truncated, "dropped": pairs.dropped}
+    return {**tables.compute_final_metrics(curve), "truncated": pairs.truncated, "dropped": pairs.dropped}
 
 
 if __name__ == "__main__":

@@ -32,9 +32,9 @@ from tasks.language.configs.evaluate import EvaluateConfig
 from tasks.language.data import chat, imported_pairs, problem_forms, prompts
 from tasks.language.data.columns import Omissions
 from tasks.language.data.comparisons import ComparisonSet, Limit
-from tasks.language.data.rows import SUFFIXES, read_files, read_hub, read_test_files
+from tasks.language.data.rows import SUFFIXES, fetch_hub_rows, read_files, read_test_files
 from tasks.language.reporting import judging, measures, rescored_rollouts
-from tasks.language.reporting.held_out import pairs_told_apart, reference_losses
+from tasks.language.reporting.held_out import compute_pair_preferences, compute_reference_losses
 from tasks.language.rewards import answers, reward_model_files
 from tasks.language.rewards.verifier import Verifier
 from tasks.language.tables.evaluation import Generations, Measures
@@ -99,63 +99,65 @@ def run(
     trained by reward what it sampled on the way. `asked` are test problems that do not come from `problems`; `pairs`
     has held-out comparisons, or nothing. A `reference` without a model leaves out what is measured against it.
     """
-    loaded = load(policy, reference, reward_model)
-    full_table = test_problems(config, problems, asked)
-    table = readable(config, loaded, full_table)
-    tables.write(Problems, table, out / "asked.parquet")
-    metrics = evaluated(config, loaded, table, problems, out)
+    loaded = load_evaluated_models(policy, reference, reward_model)
+    full_table = read_test_problems(config, problems, asked)
+    table = select_fitting_problems(config, loaded, full_table)
+    tables.write_table(Problems, table, out / "asked.parquet")
+    metrics = evaluate_on_test_set(config, loaded, table, problems, out)
     if config.source == "problems":
-        metrics |= on_other_kinds(config, loaded, problems, out)
+        metrics |= evaluate_on_other_kinds(config, loaded, problems, out)
     if len(table) < len(full_table):
         metrics["too_long"] = len(full_table) - len(table)
-    if (held_out := held_out_pairs(pairs)) is not None:
-        compared = ComparisonSet(held_out, loaded.tokenizer, Limit(chat.positions(loaded.policy), "drop"))
-        pair_values = pairs_told_apart(loaded.policy, loaded.reference, compared)
-        metrics |= {name: asdict(estimates.share(values)) for name, values in pair_values.items()}
+    if (held_out := read_held_out_pairs(pairs)) is not None:
+        compared = ComparisonSet(held_out, loaded.tokenizer, Limit(chat.get_max_positions(loaded.policy), "drop"))
+        pair_values = compute_pair_preferences(loaded.policy, loaded.reference, compared)
+        metrics |= {name: asdict(estimates.estimate_share(values)) for name, values in pair_values.items()}
     (out / "evaluation.json").write_text(json.dumps(metrics, indent=1) + "\n")
-    rescored_rollouts.rollouts(policy, loaded.policy, loaded.reference, loaded.tokenizer, out)
+    rescored_rollouts.write_rescored_rollouts(policy, loaded.policy, loaded.reference, loaded.tokenizer, out)
     if curve.is_file():
         shutil.copyfile(curve, out / "curve.csv")
     return metrics
 
 
-def load(policy: Path, reference: Path, reward_model: Path) -> Models:
+def load_evaluated_models(policy: Path, reference: Path, reward_model: Path) -> Models:
     """The models of the folders that hold one."""
     compared, scored = ((path / "config.json").is_file() for path in (reference, reward_model))
     return Models(
         models.load_model(policy),
         models.load_model(reference) if compared else None,
-        reward_model_files.load(reward_model) if scored else None,
-        _shared_tokenizer(policy, *([reference] if compared else []), *([reward_model] if scored else [])),
+        reward_model_files.load_reward_model(reward_model) if scored else None,
+        _load_shared_tokenizer(policy, *([reference] if compared else []), *([reward_model] if scored else [])),
     )
 
 
-def test_problems(config: EvaluateConfig, problems: Path, test_files: Path) -> pd.DataFrame:
+def read_test_problems(config: EvaluateConfig, problems: Path, test_files: Path) -> pd.DataFrame:
     """The first test problems of the stage `problems`, or of the user's own files or hub data set (schema Problems)."""
     if config.source == "problems":
-        return tables.read(Problems, problems / "test.parquet").head(config.problems)
+        return tables.read_table(Problems, problems / "test.parquet").head(config.problems)
     rows = (
         read_test_files(test_files)
         if config.source == "files"
-        else read_hub(config.hub_id, config.hub_config, config.hub_revision, config.hub_split)
+        else fetch_hub_rows(config.hub_id, config.hub_config, config.hub_revision, config.hub_split)
     )
-    unique_rows = list({(row["question"], row["history"]): row for row in reversed(problem_forms.read(rows))}.values())[
-        ::-1
-    ]
+    unique_rows = list(
+        {(row["question"], row["history"]): row for row in reversed(problem_forms.parse_problems(rows))}.values()
+    )[::-1]
     if not unique_rows:
         raise DataError(f"{config.path if config.source == 'files' else config.hub_id}: there are no test problems")
-    return pd.DataFrame(problem_forms.without_empty(unique_rows[: config.problems]))
+    return pd.DataFrame(problem_forms.drop_empty_columns(unique_rows[: config.problems]))
 
 
-def readable(config: EvaluateConfig, loaded: Models, problems: pd.DataFrame) -> pd.DataFrame:
+def select_fitting_problems(config: EvaluateConfig, loaded: Models, problems: pd.DataFrame) -> pd.DataFrame:
     """The test problems after which every model has positions left for an answer; a line on standard error tells of
     others.
     """
-    limits = [chat.positions(model) for model in (loaded.policy, loaded.reference, loaded.scorer) if model is not None]
+    limits = [
+        chat.get_max_positions(model) for model in (loaded.policy, loaded.reference, loaded.scorer) if model is not None
+    ]
     room = min((limit for limit in limits if limit is not None), default=None)
     if room is None:
         return problems
-    lengths = [len(tokens) for tokens in _encode(loaded, problems)]
+    lengths = [len(tokens) for tokens in _encode_prompts(loaded, problems)]
     fits = [length + config.max_new_tokens <= room for length in lengths]
     if not any(fits):
         raise DataError(
@@ -172,16 +174,16 @@ def readable(config: EvaluateConfig, loaded: Models, problems: pd.DataFrame) -> 
     return problems[fits]
 
 
-def held_out_pairs(pairs: Path) -> pd.DataFrame | None:
+def read_held_out_pairs(pairs: Path) -> pd.DataFrame | None:
     """The test part of the stage `preferences`, or a file or folder of the user's own pairs; None where there are
     none.
     """
     if (pairs / "train.parquet").is_file() and (pairs / "test.parquet").is_file():
-        return tables.read(Comparisons, pairs / "test.parquet")
+        return tables.read_table(Comparisons, pairs / "test.parquet")
     if not pairs.exists() or (pairs.is_dir() and not any(file.suffix in SUFFIXES for file in pairs.iterdir())):
         return None
     omissions = Omissions()
-    rows = imported_pairs.read_all(read_files(pairs), omissions)
+    rows = imported_pairs.parse_unsplit_pairs(read_files(pairs), omissions)
     if not rows and omissions.left_out:
         raise DataError(f"{pairs}: expected pairs, found none{omissions.clause()}")
     for line in omissions.lines(str(pairs)):
@@ -189,7 +191,7 @@ def held_out_pairs(pairs: Path) -> pd.DataFrame | None:
     return pd.DataFrame(rows)
 
 
-def evaluated(
+def evaluate_on_test_set(
     config: EvaluateConfig, loaded: Models, test_set: pd.DataFrame, problems: Path, out: Path
 ) -> dict[str, Any]:
     """Answers to the problems `test_set`, with every measure that they allow: right answers need a reference to compare
@@ -205,68 +207,78 @@ def evaluated(
             file=sys.stderr,
             flush=True,
         )
-    validation = validation_problems(config, problems) if answered else None
+    validation = read_validation_problems(config, problems) if answered else None
     with Verifier() as verifier:
-        chosen = {} if validation is None else choice(config, loaded, readable(config, loaded, validation), verifier)
-        best = best_temperature(chosen) if chosen else None
-        drawn = _generations(config, loaded, verifier if answered else None, test_set, best)
+        chosen = (
+            {}
+            if validation is None
+            else score_candidate_temperatures(
+                config, loaded, select_fitting_problems(config, loaded, validation), verifier
+            )
+        )
+        best = select_best_temperature(chosen) if chosen else None
+        drawn = _iterate_scored_answers(config, loaded, verifier if answered else None, test_set, best)
         generations = pd.DataFrame(list(drawn))
-    tables.write(Generations, generations, out / "generations.parquet")
-    tracking.log_table(generations[generations["temperature"] == 0].head(50), "greedy.json")
+    tables.write_table(Generations, generations, out / "generations.parquet")
+    tracking.record_table(generations[generations["temperature"] == 0].head(50), "greedy.json")
 
-    named = {measures.label(t): t for t in config.temperatures} | ({} if best is None else {measures.BEST: best})
+    named = {measures.format_temperature_suffix(t): t for t in config.temperatures} | (
+        {} if best is None else {measures.BEST: best}
+    )
     references = dict(zip(test_set["problem_id"], test_set["answer"], strict=True))
-    values = measures.per_problem(generations, references, named, config.pass_at)
+    values = measures.compute_problem_measures(generations, references, named, config.pass_at)
     if not answered and (test_set["solution"] != "").all():
         values["reference_loss"] = pd.Series(
-            reference_losses(loaded.policy, loaded.tokenizer, _encode(loaded, test_set), test_set["solution"].tolist()),
+            compute_reference_losses(
+                loaded.policy, loaded.tokenizer, _encode_prompts(loaded, test_set), test_set["solution"].tolist()
+            ),
             test_set["problem_id"],
         )
     long = values.rename_axis("problem_id").reset_index().melt("problem_id", var_name="metric")
-    tables.write(Measures, long, out / "measures.parquet")
+    tables.write_table(Measures, long, out / "measures.parquet")
     metric_estimates = {
-        **measures.summary(values, config.seed, config.bootstrap),
-        **measures.ranking(generations, named, config.seed, config.bootstrap),
-        **{f"strict_validation_{measures.label(t)}": estimate for t, estimate in chosen.items()},
+        **measures.summarise_measures(values, config.seed, config.bootstrap),
+        **measures.compute_ranking_accuracies(generations, named, config.seed, config.bootstrap),
+        **{f"strict_validation_{measures.format_temperature_suffix(t)}": estimate for t, estimate in chosen.items()},
     }
     numbers: dict[str, Any] = {name: asdict(estimate) for name, estimate in metric_estimates.items()}
     return {**({} if best is None else {"best_temperature": best}), "asked": len(test_set), **numbers}
 
 
-def validation_problems(config: EvaluateConfig, problems: Path) -> pd.DataFrame | None:
+def read_validation_problems(config: EvaluateConfig, problems: Path) -> pd.DataFrame | None:
     """The first validation problems, by which the best temperature is chosen; None where they have no answers or are
     not there.
     """
     if not (problems / "validation.parquet").is_file():
         return None
-    table = tables.read(Problems, problems / "validation.parquet").head(config.validation_problems)
+    table = tables.read_table(Problems, problems / "validation.parquet").head(config.validation_problems)
     return table if (table["answer"] != "").all() else None
 
 
-def on_other_kinds(config: EvaluateConfig, loaded: Models, problems: Path, out: Path) -> dict[str, Any]:
+def evaluate_on_other_kinds(config: EvaluateConfig, loaded: Models, problems: Path, out: Path) -> dict[str, Any]:
     """Greedy accuracy on the small test sets of another kind, where the folder has them; the answers are in
     other_kinds.parquet.
     """
     files = {name: problems / f"{name}.parquet" for name in OTHER_KINDS}
-    sets = {name: tables.read(Problems, file) for name, file in files.items() if file.is_file()}
+    sets = {name: tables.read_table(Problems, file) for name, file in files.items() if file.is_file()}
     if not sets:
         return {}
-    test_set = readable(config, loaded, pd.concat(sets.values(), ignore_index=True))
+    test_set = select_fitting_problems(config, loaded, pd.concat(sets.values(), ignore_index=True))
     greedy = config.model_copy(update={"temperatures": []})
     alone = replace(loaded, reference=None, scorer=None)
     with Verifier() as verifier:
-        generations = pd.DataFrame(list(_generations(greedy, alone, verifier, test_set, None)))
-    tables.write(Generations, generations, out / "other_kinds.parquet")
+        generations = pd.DataFrame(list(_iterate_scored_answers(greedy, alone, verifier, test_set, None)))
+    tables.write_table(Generations, generations, out / "other_kinds.parquet")
     kinds = generations["problem_id"].str.rpartition("-")[0]
     return {
-        f"{metric}_greedy_{name}": asdict(estimates.share(generations[metric][kinds == name].astype(float)))
+        f"{metric}_greedy_{name}": asdict(estimates.estimate_share(generations[metric][kinds == name].astype(float)))
         for name in OTHER_KINDS
         for metric in ("strict", "gold")
         if metric in generations and (kinds == name).any()
     }
 
 
-def _shared_tokenizer(policy: Path, *others: Path) -> Tokenizer:
+def _load_shared_tokenizer(policy: Path, *others: Path) -> Tokenizer:
     """The policy's tokenizer; log-ratios and rewards of its tokens mean nothing to a model with another vocabulary."""
     tokenizer = models.load_tokenizer(policy)
     for other in others:
@@ -275,61 +287,67 @@ def _shared_tokenizer(policy: Path, *others: Path) -> Tokenizer:
     return tokenizer
 
 
-def choice(
+def score_candidate_temperatures(
     config: EvaluateConfig, loaded: Models, validation_set: pd.DataFrame, verifier: Verifier
 ) -> dict[float, Estimate]:
     """Strict accuracy of one answer to the validation problems `validation_set`, by candidate temperature."""
-    encoded = _encode(loaded, validation_set)
+    encoded = _encode_prompts(loaded, validation_set)
     counts = {t: config.validation_samples if t else 1 for t in config.candidates}
-    drawn = chain.from_iterable(_answers(config, loaded, encoded, k, t) for t, k in counts.items())
-    with tracking.part(0, 2):
-        batches = list(tracking.progress(drawn, len(counts) * -(-len(validation_set) // config.batch_size)))
+    drawn = chain.from_iterable(_sample_answers(config, loaded, encoded, k, t) for t, k in counts.items())
+    with tracking.show_progress_as_part(0, 2):
+        batches = list(
+            tracking.iterate_with_progress(drawn, len(counts) * -(-len(validation_set) // config.batch_size))
+        )
     answered = (answer for batch in batches for answer in zip(batch.responses(), batch.ended.tolist(), strict=True))
     accuracies = {}
     for temperature, k in counts.items():
         references = validation_set["answer"].repeat(k)
         sampled = islice(answered, len(references))
-        texts = (_text(config, loaded, *answer) for answer in sampled)
-        right = judging.verdicts(list(references), list(texts), verifier)["strict"]
-        accuracies[temperature] = estimates.share(np.reshape(right, (-1, k)).mean(axis=1))
+        texts = (_decode_answer(config, loaded, *answer) for answer in sampled)
+        right = judging.judge_answers(list(references), list(texts), verifier)["strict"]
+        accuracies[temperature] = estimates.estimate_share(np.reshape(right, (-1, k)).mean(axis=1))
     return accuracies
 
 
-def best_temperature(accuracies: Mapping[float, Estimate]) -> float:
+def select_best_temperature(accuracies: Mapping[float, Estimate]) -> float:
     """The temperature with the highest mean accuracy; of equals the lowest."""
     return min(accuracies, key=lambda temperature: (-accuracies[temperature].mean, temperature))
 
 
-def _encode(loaded: Models, problems: pd.DataFrame) -> list[list[int]]:
-    return prompts.encode_rows(loaded.tokenizer, tables.records(problems))
+def _encode_prompts(loaded: Models, problems: pd.DataFrame) -> list[list[int]]:
+    return prompts.encode_prompt_rows(loaded.tokenizer, tables.list_records(problems))
 
 
-def _generations(
+def _iterate_scored_answers(
     config: EvaluateConfig, loaded: Models, verifier: Verifier | None, test_set: pd.DataFrame, best: float | None
 ) -> Iterator[Record]:
     """One row for each answer: all greedy ones, then all samples of each temperature, each temperature drawn once.
 
     Without a verifier no answer is right or wrong. The rubric is for problems in GSM8K's form only.
     """
-    encoded = _encode(loaded, test_set)
-    problems = tables.records(test_set)
+    encoded = _encode_prompts(loaded, test_set)
+    problems = tables.list_records(test_set)
     temperatures = sorted({0.0, *config.temperatures, *([] if best is None else [best])})
-    graded, read = judging.rubric_applies(test_set), judging.manner_applies(test_set)
+    graded, read = judging.can_apply_rubric(test_set), judging.can_judge_manner(test_set)
     starts = range(0, len(test_set), config.batch_size)
     drawn = chain.from_iterable(
-        _answers(config, loaded, encoded, config.samples if temperature else 1, temperature)
+        _sample_answers(config, loaded, encoded, config.samples if temperature else 1, temperature)
         for temperature in temperatures
     )
     batch_positions = ((temperature, first) for temperature in temperatures for first in starts)
-    with tracking.part(*((0, 1) if best is None else (1, 2))):  # the other half was the choice of `best`
-        for batch in tracking.progress(drawn, len(temperatures) * len(starts)):
+    with tracking.show_progress_as_part(
+        *((0, 1) if best is None else (1, 2))
+    ):  # the other half was the choice of `best`
+        for batch in tracking.iterate_with_progress(drawn, len(temperatures) * len(starts)):
             temperature, first = next(batch_positions)
             samples = config.samples if temperature else 1
-            scores = _scores(loaded, encoded[first : first + config.batch_size], batch, samples, temperature)
+            scores = _compute_kl_and_reward(
+                loaded, encoded[first : first + config.batch_size], batch, samples, temperature
+            )
             answered = [*zip(batch.responses(), batch.ended.tolist(), strict=True)]
-            texts = [_text(config, loaded, *answer) for answer in answered]
+            texts = [_decode_answer(config, loaded, *answer) for answer in answered]
             golds = [problems[first + row // samples]["answer"] for row in range(len(texts))]
-            right = judging.verdicts(golds, texts, verifier) if verifier else {}
+            right = judging.judge_answers(golds, texts, verifier) if verifier else {}
             for row, ((tokens, ended), text) in enumerate(zip(answered, texts, strict=True)):
                 problem = problems[first + row // samples]
                 yield {
@@ -341,16 +359,16 @@ def _generations(
                     "ended": ended,
                     **{name: belongs(text) for name, belongs in measures.STRATA.items()},
                     **{name: bool(verdicts[row]) for name, verdicts in right.items()},
-                    **(judging.points(problem, text, ended) if graded else {}),
-                    **(judging.as_a_reader(problem, text, ended) if read else {}),
+                    **(judging.compute_rubric_points(problem, text, ended) if graded else {}),
+                    **(judging.score_manner_and_gold(problem, text, ended) if read else {}),
                     **{name: float(values[row]) for name, values in scores.items()},
                 }
 
 
-def _answers(
+def _sample_answers(
     config: EvaluateConfig, loaded: Models, encoded: list[list[int]], samples: int, temperature: float
 ) -> Iterator[rollouts.Rollouts]:
-    return rollouts.sample(
+    return rollouts.sample_rollouts(
         loaded.policy,
         encoded,
         samples=samples,
@@ -363,7 +381,7 @@ def _answers(
 
 
 @torch.no_grad()
-def _scores(
+def _compute_kl_and_reward(
     loaded: Models, encoded: list[list[int]], batch: rollouts.Rollouts, samples: int, temperature: float
 ) -> dict[str, torch.Tensor]:
     """For each response `kl`, the log-ratio to the reference, and `reward`: (N,) each, where there are such models.
@@ -380,15 +398,17 @@ def _scores(
     for rows in whole.mask.sum(dim=1).argsort(stable=True).chunk(samples):
         part = whole.rows(rows)
         if loaded.reference is not None:
-            scores["kl"][rows] -= completions.token_logps(loaded.reference, part, temperature or 1.0).sum(dim=1).cpu()
+            scores["kl"][rows] -= (
+                completions.compute_token_logps(loaded.reference, part, temperature or 1.0).sum(dim=1).cpu()
+            )
         if loaded.scorer is not None:
-            scores["reward"][rows] = reward_model.score(loaded.scorer, part).cpu()
+            scores["reward"][rows] = reward_model.score_responses(loaded.scorer, part).cpu()
     return scores
 
 
-def _text(config: EvaluateConfig, loaded: Models, tokens: list[int], ended: bool) -> str:
-    text = chat.decode(loaded.tokenizer, tokens, ended)
-    return answers.without_thinking(text) if config.strip_thinking else text
+def _decode_answer(config: EvaluateConfig, loaded: Models, tokens: list[int], ended: bool) -> str:
+    text = chat.decode_response(loaded.tokenizer, tokens, ended)
+    return answers.remove_thinking_blocks(text) if config.strip_thinking else text
 
 
 if __name__ == "__main__":

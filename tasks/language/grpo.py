@@ -8,13 +8,13 @@ from tasks.algorithms.common.optimizer import Optimizer, OptimizerSettings
 from tasks.algorithms.language import grpo
 from tasks.algorithms.language.experience import METRICS as SAMPLE_METRICS
 from tasks.algorithms.language.experience import SAMPLER_METRICS
-from tasks.common.config import settings_of
+from tasks.common.config import build_settings
 from tasks.common.errors import ConfigError
 from tasks.common.tracking import Row
 from tasks.language.configs.grpo import GrpoConfig
 from tasks.language.training import policy_training
-from tasks.language.training.policy_training import Sources, learning_settings, trainee
-from tasks.language.training.trained_model import new_reference
+from tasks.language.training.policy_training import Sources, build_algorithm_settings, open_trainee
+from tasks.language.training.trained_model import build_reference_model
 from tasks.stage import Metrics, main
 
 CURVES = METRICS = {
@@ -47,14 +47,14 @@ def run(
     curves: Path,
 ) -> Metrics:
     """Train `policy`; write it to `out`, and the curve to `curves`."""
-    with trainee("grpo", config, Sources(policy, mixture, reward_model, reward_files)) as learner:
+    with open_trainee("grpo", config, Sources(policy, mixture, reward_model, reward_files)) as learner:
         if config.supervision == "process" and not learner.training_problems.judge.judges_steps:
             raise ConfigError("params.yaml: grpo.supervision: expected outcome where reward does not count process")
         updates = config.steps * config.updates
-        settings = settings_of(config.training, OptimizerSettings)
+        settings = build_settings(config.training, OptimizerSettings)
         optimizer = Optimizer(learner.policy, config.learning_rate, updates, config.clip, settings)
-        reference = new_reference(policy, learner.trained) if config.beta else None
-        grpo_settings = learning_settings(config, grpo.GrpoSettings)
+        reference = build_reference_model(policy, learner.trained) if config.beta else None
+        grpo_settings = build_algorithm_settings(config, grpo.GrpoSettings)
 
         def fit(start: int) -> Iterator[Row]:
             return grpo.fit(

@@ -16,7 +16,7 @@ from tasks.common.tables import Record
 from tasks.language.configs.mixture import MixtureConfig, MixtureDataset
 from tasks.language.data import problem_forms
 from tasks.language.data.problem_forms import check_skip
-from tasks.language.data.rows import read_hub, read_training_files
+from tasks.language.data.rows import fetch_hub_rows, read_training_files
 from tasks.language.tables.problems import Problems, Prompts
 from tasks.stage import Metrics, main
 
@@ -38,20 +38,20 @@ METRICS = {
 
 def run(config: MixtureConfig, problems: Path, raw: Path, out: Path) -> Metrics:
     """Write prompts.parquet, shuffled, and validation.parquet (schema Prompts both), which share no prompt."""
-    rows, validation, counts = draw(config, held_out_prompts(problems), problems, raw)
+    rows, validation, counts = draw_prompt_mixture(config, read_held_out_prompts(problems), problems, raw)
     for name, part in (("prompts", rows), ("validation", validation)):
-        tables.write(Prompts, frame(part), out / f"{name}.parquet")
-    tracking.log_table(frame(rows).head(20), "prompts.json")
+        tables.write_table(Prompts, build_prompt_frame(part), out / f"{name}.parquet")
+    tracking.record_table(build_prompt_frame(rows).head(20), "prompts.json")
     return {**{name: count for name, count in counts.items() if count}, "validation": len(validation)}
 
 
-def held_out_prompts(problems: Path) -> set[Prompt]:
+def read_held_out_prompts(problems: Path) -> set[Prompt]:
     """The validation and test problems, which are never trained on."""
-    held_out = (tables.read(Problems, problems / f"{name}.parquet") for name in ("validation", "test"))
-    return {problem_forms.asked(row) for table in held_out for row in tables.records(table)}
+    held_out = (tables.read_table(Problems, problems / f"{name}.parquet") for name in ("validation", "test"))
+    return {problem_forms.build_problem_key(row) for table in held_out for row in tables.list_records(table)}
 
 
-def draw(
+def draw_prompt_mixture(
     config: MixtureConfig, seen: set[Prompt], problems: Path, raw: Path
 ) -> tuple[list[Record], list[Record], dict[str, dict[str, float]]]:
     """Rows of Prompts to train on, none of which is among `seen` or there twice; held-out ones; and counts (METRICS).
@@ -66,24 +66,26 @@ def draw(
     ]  # rounded bounds, so that the parts add up to all prompts
     rows: list[Record] = []
     validation = (
-        of_problems(problems) if any(dataset_config.source == "problems" for dataset_config in config.datasets) else []
+        read_validation_prompts(problems)
+        if any(dataset_config.source == "problems" for dataset_config in config.datasets)
+        else []
     )
     counts: dict[str, dict[str, float]] = {"drawn": {}, "available": {}, "shortfall": {}, "repeated": {}, "leaked": {}}
     for dataset, (start, end) in zip(config.datasets, pairwise(shares), strict=True):
-        candidates = available(config, dataset, problems, raw)
-        unique = {problem_forms.asked(row): row for row in candidates}
+        candidates = read_dataset_problems(config, dataset, problems, raw)
+        unique = {problem_forms.build_problem_key(row): row for row in candidates}
         pool = [row for key, row in unique.items() if key not in seen]
         if dataset.source != "problems":
             counts["repeated"][dataset.name] = len(candidates) - len(unique)
             counts["leaked"][dataset.name] = len(unique) - len(pool)
             count = min(math.ceil(config.validation_share * len(pool)), max(len(pool) - 1, 0))
             kept = random.Random(config.seed).sample(pool, count)
-            validation += [prompt(dataset, row) for row in kept]
-            seen.update(map(problem_forms.asked, kept))
-            pool = [row for row in pool if problem_forms.asked(row) not in seen]
+            validation += [make_dataset_prompt(dataset, row) for row in kept]
+            seen.update(map(problem_forms.build_problem_key, kept))
+            pool = [row for row in pool if problem_forms.build_problem_key(row) not in seen]
         drawn = rng.sample(pool, min(len(pool), end - start))
-        seen.update(map(problem_forms.asked, drawn))
-        rows += [prompt(dataset, row) for row in drawn]
+        seen.update(map(problem_forms.build_problem_key, drawn))
+        rows += [make_dataset_prompt(dataset, row) for row in drawn]
         counts["drawn"][dataset.name], counts["available"][dataset.name] = len(drawn), len(pool)
         counts["shortfall"][dataset.name] = missing = end - start - len(drawn)
         if missing:
@@ -105,30 +107,30 @@ def draw(
     return rows, validation, counts
 
 
-def available(config: MixtureConfig, dataset: MixtureDataset, problems: Path, raw: Path) -> list[Record]:
+def read_dataset_problems(config: MixtureConfig, dataset: MixtureDataset, problems: Path, raw: Path) -> list[Record]:
     """All rows of one data set, in the form of Problems; DataError naming the file where there are none."""
     if dataset.source == "problems":
-        train = tables.read(Problems, problems / "train.parquet")
+        train = tables.read_table(Problems, problems / "train.parquet")
         check_skip("mixture", config.skip, len(train))
-        return tables.records(train.iloc[config.skip :])
+        return tables.list_records(train.iloc[config.skip :])
     if dataset.source == "file":
         where, rows = str(raw / dataset.location), read_training_files(raw / dataset.location)
     else:
         revision, split = str(dataset.hub_revision), str(dataset.hub_split)
-        where, rows = dataset.location, read_hub(dataset.location, dataset.hub_config, revision, split)
+        where, rows = dataset.location, fetch_hub_rows(dataset.location, dataset.hub_config, revision, split)
     needed_by = f"the reward {dataset.reward} of {dataset.name}" if dataset.reward in ANSWERED else ""
-    if not (records := problem_forms.read(rows, needed_by)):
+    if not (records := problem_forms.parse_problems(rows, needed_by)):
         raise DataError(f"{where}: there are no prompts; expected rows, of which none is held out by its file's name")
     return records
 
 
-def of_problems(problems: Path) -> list[Record]:
+def read_validation_prompts(problems: Path) -> list[Record]:
     """The validation problems as prompts, judged as each stage itself says."""
-    held_out = tables.records(tables.read(Problems, problems / "validation.parquet"))
-    return [_prompt(row, row["problem_id"], "", "policy") for row in held_out]
+    held_out = tables.list_records(tables.read_table(Problems, problems / "validation.parquet"))
+    return [_build_prompt_row(row, row["problem_id"], "", "policy") for row in held_out]
 
 
-def prompt(dataset: MixtureDataset, row: Record) -> Record:
+def make_dataset_prompt(dataset: MixtureDataset, row: Record) -> Record:
     """A row of a data set as a row of Prompts; DataError where the data set's reward needs an answer that it lacks."""
     if dataset.reward in ANSWERED and not row["answer"]:
         raise DataError(
@@ -136,19 +138,19 @@ def prompt(dataset: MixtureDataset, row: Record) -> Record:
             "expected a "
             "column answer"
         )
-    return _prompt(row, f"{dataset.name}/{row['problem_id']}", dataset.name, dataset.reward)
+    return _build_prompt_row(row, f"{dataset.name}/{row['problem_id']}", dataset.name, dataset.reward)
 
 
-def _prompt(row: Record, prompt_id: str, dataset: str, reward: str) -> Record:
+def _build_prompt_row(row: Record, prompt_id: str, dataset: str, reward: str) -> Record:
     fields = {name: row[name] for name in ("question", "solution", "answer")}
     more = {name: row.get(name, "") for name in ("history", "columns")}
     return {"prompt_id": prompt_id, "dataset": dataset, **fields, "reward": reward, **more}
 
 
-def frame(rows: list[Record]) -> pd.DataFrame:
+def build_prompt_frame(rows: list[Record]) -> pd.DataFrame:
     """Rows of Prompts as a table, with the columns that all tables of prompts have."""
     columns = [name for name, column in Prompts.to_schema().columns.items() if column.required]
-    return pd.DataFrame(problem_forms.without_empty(rows)) if rows else pd.DataFrame(columns=columns, dtype=str)
+    return pd.DataFrame(problem_forms.drop_empty_columns(rows)) if rows else pd.DataFrame(columns=columns, dtype=str)
 
 
 if __name__ == "__main__":

@@ -14,12 +14,12 @@ from tasks.algorithms.language.experience import METRICS as SAMPLE_METRICS
 from tasks.algorithms.language.experience import SAMPLER_METRICS
 from tasks.algorithms.language.kl import AdaptiveKl
 from tasks.common.checkpoints import Stateful
-from tasks.common.config import settings_of
+from tasks.common.config import build_settings
 from tasks.common.tracking import Row
 from tasks.language.configs.ppo import PpoConfig
 from tasks.language.training import policy_training
-from tasks.language.training.policy_training import Sources, learning_settings, trainee
-from tasks.language.training.trained_model import new_critic, new_reference
+from tasks.language.training.policy_training import Sources, build_algorithm_settings, open_trainee
+from tasks.language.training.trained_model import build_policy_critic, build_reference_model
 from tasks.stage import Metrics, main
 
 CURVES = METRICS = {
@@ -57,14 +57,14 @@ def run(
     curves: Path,
 ) -> Metrics:
     """Train `policy`; write it to `out`, and the curve to `curves`."""
-    with trainee("ppo", config, Sources(policy, mixture, reward_model, reward_files)) as learner:
-        critic, reference = new_critic(learner.trained), new_reference(policy, learner.trained)
+    with open_trainee("ppo", config, Sources(policy, mixture, reward_model, reward_files)) as learner:
+        critic, reference = build_policy_critic(learner.trained), build_reference_model(policy, learner.trained)
         updates = config.steps * config.epochs * config.minibatches
-        settings = settings_of(config.training, OptimizerSettings)
+        settings = build_settings(config.training, OptimizerSettings)
         optimizer = Optimizer(learner.policy, config.learning_rate, updates, config.clip, settings)
         critic_optimizer = Optimizer(critic, config.critic_learning_rate, updates, config.clip, settings)
         kl = AdaptiveKl(config.kl_coefficient, config.kl_target, config.kl_rate)
-        ppo_settings = learning_settings(config, ppo.PpoSettings)
+        ppo_settings = build_algorithm_settings(config, ppo.PpoSettings)
 
         def fit(start: int) -> Iterator[Row]:
             return ppo.fit(

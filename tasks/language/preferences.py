@@ -19,10 +19,10 @@ from tasks.common.tables import Record
 from tasks.language.configs.preferences import PreferencesConfig, Source
 from tasks.language.data import annotated_pairs, forms, imported_pairs, splits
 from tasks.language.data.annotated_pairs import Perception
-from tasks.language.data.comparison_rows import alike
-from tasks.language.data.rows import Row, read_files, read_hub
+from tasks.language.data.comparison_rows import unify_comparison_columns
+from tasks.language.data.rows import Row, fetch_hub_rows, read_files
 from tasks.language.judgements import judged_pairs, judgement_log
-from tasks.language.tables.preferences import Annotations, Comparisons, Rankings, level
+from tasks.language.tables.preferences import Annotations, Comparisons, Rankings, get_strength_level
 from tasks.language.tables.problems import Problems
 from tasks.language.tables.responses import Responses
 from tasks.stage import Metrics, main
@@ -91,38 +91,40 @@ def run(
     """
     inputs = SourceInputs(responses, pairs if config.source == "mixture" else responses, judgements, problems)
     parts = {name: SOURCES[name](config, inputs) for name in config.sources}
-    whole = _mixed(config, parts) if config.source == "mixture" else parts[config.source]
+    whole = _merge_source_parts(config, parts) if config.source == "mixture" else parts[config.source]
     compared = pd.DataFrame(whole.pairs, columns=None if whole.pairs else list(Comparisons.to_schema().columns))
     in_test = compared["prompt_id"].isin(whole.held_out)
     for split, part in (("training", compared[~in_test]), ("test", compared[in_test])):
         if part.empty:
             raise DataError(f"preferences: no {split} pairs: all responses to those prompts tie, or are equal texts")
     if whole.annotations:
-        tables.write(Annotations, pd.DataFrame(whole.annotations), out / "annotations.parquet")
+        tables.write_table(Annotations, pd.DataFrame(whole.annotations), out / "annotations.parquet")
     if whole.rankings:
-        tables.write(Rankings, pd.DataFrame(whole.rankings), out / "rankings.parquet")
-    tables.write(Comparisons, compared[~in_test], out / "train.parquet")
-    tables.write(Comparisons, compared[in_test], out / "test.parquet")
+        tables.write_table(Rankings, pd.DataFrame(whole.rankings), out / "rankings.parquet")
+    tables.write_table(Comparisons, compared[~in_test], out / "train.parquet")
+    tables.write_table(Comparisons, compared[in_test], out / "test.parquet")
     return {
         "pairs": {"train": int((~in_test).sum()), "test": int(in_test.sum())},
-        "strong": _strong(compared),
-        **_of_rankings(whole.rankings),
-        **_of_scores(compared, set(parts)),
+        "strong": _compute_strong_share(compared),
+        **_compute_tie_metrics(whole.rankings),
+        **_compute_score_metrics(compared, set(parts)),
         **whole.metrics,
     }
 
 
-def annotated(config: PreferencesConfig, inputs: SourceInputs) -> PreferencePart:
+def build_annotated_preferences(config: PreferencesConfig, inputs: SourceInputs) -> PreferencePart:
     """The responses, ranked and paired by the simulated annotator."""
-    sampled = _sampled(inputs.responses)
+    sampled = _load_responses_if_present(inputs.responses)
     if sampled is None:
         wanted = f"expected data/responses as preferences.path with source {config.source}"
         raise DataError(f"{inputs.responses}: no responses.parquet; {wanted}")
     sees = Perception(
         config.criteria, config.temperature, config.length_bonus, config.tie_margin, config.strengths.bounds
     )
-    annotation = annotated_pairs.annotate(sampled, _known(inputs.problems), sees, config.test_share, config.seed)
-    tracking.log_table(pd.DataFrame(annotation.texts[:SAMPLE_ROWS]).fillna(""), "rankings.json")
+    annotation = annotated_pairs.annotate_responses(
+        sampled, _load_problems_by_id(inputs.problems), sees, config.test_share, config.seed
+    )
+    tracking.record_table(pd.DataFrame(annotation.texts[:SAMPLE_ROWS]).fillna(""), "rankings.json")
     points = pd.DataFrame([json.loads(row["points"]) for row in annotation.annotations])
     scores = {**points.mean(), "total": points.sum(axis=1).mean()}
     return PreferencePart(
@@ -134,17 +136,17 @@ def annotated(config: PreferencesConfig, inputs: SourceInputs) -> PreferencePart
     )
 
 
-def judged(config: PreferencesConfig, inputs: SourceInputs) -> PreferencePart:
+def build_judged_preferences(config: PreferencesConfig, inputs: SourceInputs) -> PreferencePart:
     """What people judged. WaitingError while there is too little.
 
     Prompts of the responses are held out as the annotator's are. Others, whose number grows with the record, are held
     out by a draw of their own each, so that none changes sides when more is judged.
     """
-    judgement_record = judgement_log.read(inputs.judgements)
-    missing = config.minimum - len(judged_pairs.counted(judgement_record))
+    judgement_record = judgement_log.read_judgement_record(inputs.judgements)
+    missing = config.minimum - len(judged_pairs.select_counted_judgements(judgement_record))
     if missing > 0:
         raise WaitingError(f"waiting for {missing} more: posttrain label")
-    sampled = _sampled(inputs.responses)
+    sampled = _load_responses_if_present(inputs.responses)
     ids: dict[tuple[str, str], str] = {}
     held: set[str] = set()
     if sampled is not None:
@@ -154,11 +156,13 @@ def judged(config: PreferencesConfig, inputs: SourceInputs) -> PreferencePart:
             for text, before, name in zip(sampled["prompt"], turns, sampled["prompt_id"], strict=True)
         }
         rng = np.random.default_rng(config.seed)
-        held = splits.held_out(sampled["prompt_id"].unique(), config.test_share, rng)
-    judged_set = judged_pairs.read(judgement_record, _known(inputs.problems), ids, config.disagreement)
+        held = splits.draw_held_out_prompts(sampled["prompt_id"].unique(), config.test_share, rng)
+    judged_set = judged_pairs.build_judged_pairs(
+        judgement_record, _load_problems_by_id(inputs.problems), ids, config.disagreement
+    )
     others = set(judged_set.prompts) - set(ids.values())
-    held |= {name for name in others if _draw(config.seed, name) < config.test_share}
-    tracking.log_table(pd.DataFrame(judged_set.pairs[:SAMPLE_ROWS]), "pairs.json")
+    held |= {name for name in others if _draw_number_by_name(config.seed, name) < config.test_share}
+    tracking.record_table(pd.DataFrame(judged_set.pairs[:SAMPLE_ROWS]), "pairs.json")
     rankings = [{**row, "held_out": row["prompt_id"] in held} for row in judged_set.rankings]
     metrics: Metrics = {
         "judgements": judged_set.judgements,
@@ -169,28 +173,28 @@ def judged(config: PreferencesConfig, inputs: SourceInputs) -> PreferencePart:
     return PreferencePart(judged_set.pairs, held, rankings, prompts=set(judged_set.prompts), metrics=metrics)
 
 
-def of_files(config: PreferencesConfig, inputs: SourceInputs) -> PreferencePart:
+def read_pair_files(config: PreferencesConfig, inputs: SourceInputs) -> PreferencePart:
     """Pairs in files."""
-    return _given(config, read_files(inputs.pairs), str(inputs.pairs))
+    return _import_pairs(config, read_files(inputs.pairs), str(inputs.pairs))
 
 
-def of_hub(config: PreferencesConfig, inputs: SourceInputs) -> PreferencePart:
+def fetch_hub_pairs(config: PreferencesConfig, inputs: SourceInputs) -> PreferencePart:
     """Pairs of a hub's data set."""
-    rows = read_hub(config.hub_id, config.hub_config, config.hub_revision, config.hub_split)
-    return _given(config, rows, config.hub_id)
+    rows = fetch_hub_rows(config.hub_id, config.hub_config, config.hub_revision, config.hub_split)
+    return _import_pairs(config, rows, config.hub_id)
 
 
 SOURCES: dict[Source, Callable[[PreferencesConfig, SourceInputs], PreferencePart]] = {
-    "annotator": annotated,
-    "people": judged,
-    "files": of_files,
-    "hub": of_hub,
+    "annotator": build_annotated_preferences,
+    "people": build_judged_preferences,
+    "files": read_pair_files,
+    "hub": fetch_hub_pairs,
 }
 
 
-def _given(config: PreferencesConfig, rows: Iterable[Row], source: str) -> PreferencePart:
-    pair_set = imported_pairs.read(rows, config.test_share, config.seed, source)
-    tracking.log_table(pd.DataFrame(pair_set.train[:SAMPLE_ROWS]), "pairs.json")
+def _import_pairs(config: PreferencesConfig, rows: Iterable[Row], source: str) -> PreferencePart:
+    pair_set = imported_pairs.parse_and_split_pairs(rows, config.test_share, config.seed, source)
+    tracking.record_table(pd.DataFrame(pair_set.train[:SAMPLE_ROWS]), "pairs.json")
     for line in pair_set.lines("preferences"):
         print(line, file=sys.stderr, flush=True)
     metrics: Metrics = {
@@ -205,20 +209,22 @@ def _given(config: PreferencesConfig, rows: Iterable[Row], source: str) -> Prefe
     )
 
 
-def _mixed(config: PreferencesConfig, parts: dict[Source, PreferencePart]) -> PreferencePart:
+def _merge_source_parts(config: PreferencesConfig, parts: dict[Source, PreferencePart]) -> PreferencePart:
     """The shares of all sources as one.
 
     Where people judged a prompt the annotator's word on it is left out, and what one source holds out no other trains
     on.
     """
-    selected = {name: _taken(config, name, parts[name]) for name in parts}
+    selected = {name: _sample_source_share(config, name, parts[name]) for name in parts}
     if "people" in selected and "annotator" in selected:
         judged_by_people = selected["people"].prompts
-        selected["annotator"] = _only(selected["annotator"], lambda prompt: prompt not in judged_by_people)
+        selected["annotator"] = _filter_part_by_prompt(
+            selected["annotator"], lambda prompt: prompt not in judged_by_people
+        )
     held_out = {name for part in selected.values() for name in part.held_out}
     rows = [row for part in selected.values() for row in part.pairs]
-    held_texts = {_text(row) for row in rows if row["prompt_id"] in held_out}
-    kept = [row for row in rows if row["prompt_id"] in held_out or _text(row) not in held_texts]
+    held_texts = {_make_prompt_key(row) for row in rows if row["prompt_id"] in held_out}
+    kept = [row for row in rows if row["prompt_id"] in held_out or _make_prompt_key(row) not in held_texts]
     rankings = [row for part in selected.values() for row in part.rankings]
     optional = ("history", "tokens", "score")
     absent = {name for name in optional if any(name not in row for row in rankings)}
@@ -227,7 +233,7 @@ def _mixed(config: PreferencesConfig, parts: dict[Source, PreferencePart]) -> Pr
         metrics |= part.metrics
     counts: Metrics = {name: len(part.pairs) for name, part in selected.items()}
     return PreferencePart(
-        alike(kept),
+        unify_comparison_columns(kept),
         held_out,
         [{name: value for name, value in row.items() if name not in absent} for row in rankings],
         [row for part in selected.values() for row in part.annotations],
@@ -235,7 +241,7 @@ def _mixed(config: PreferencesConfig, parts: dict[Source, PreferencePart]) -> Pr
     )
 
 
-def _taken(config: PreferencesConfig, source: Source, part: PreferencePart) -> PreferencePart:
+def _sample_source_share(config: PreferencesConfig, source: Source, part: PreferencePart) -> PreferencePart:
     """The share of a source's prompts that the mixture takes; prompts of files and hubs get the source's name before
     their own.
     """
@@ -251,10 +257,10 @@ def _taken(config: PreferencesConfig, source: Source, part: PreferencePart) -> P
     prompts = np.array(sorted({row["prompt_id"] for row in (*part.pairs, *part.rankings)}), dtype=object)
     rng = np.random.default_rng([config.seed, [*SOURCES].index(source)])
     chosen = set(rng.permutation(prompts)[: max(1, round(share * len(prompts)))])
-    return _only(part, lambda prompt: prompt in chosen)
+    return _filter_part_by_prompt(part, lambda prompt: prompt in chosen)
 
 
-def _only(part: PreferencePart, wanted: Callable[[str], bool]) -> PreferencePart:
+def _filter_part_by_prompt(part: PreferencePart, wanted: Callable[[str], bool]) -> PreferencePart:
     return replace(
         part,
         pairs=[row for row in part.pairs if wanted(row["prompt_id"])],
@@ -263,25 +269,27 @@ def _only(part: PreferencePart, wanted: Callable[[str], bool]) -> PreferencePart
     )
 
 
-def _text(row: Record) -> tuple[str, ...]:
-    return forms.prompt_key(row["prompt"], row.get("history", ""))
+def _make_prompt_key(row: Record) -> tuple[str, ...]:
+    return forms.build_prompt_key(row["prompt"], row.get("history", ""))
 
 
-def _sampled(responses: Path) -> pd.DataFrame | None:
+def _load_responses_if_present(responses: Path) -> pd.DataFrame | None:
     file = responses / "responses.parquet"
-    return tables.read(Responses, file) if file.is_file() else None
+    return tables.read_table(Responses, file) if file.is_file() else None
 
 
-def _known(problems: Path) -> dict[str, Record]:
-    return {row["problem_id"]: row for row in tables.records(tables.read(Problems, problems / "train.parquet"))}
+def _load_problems_by_id(problems: Path) -> dict[str, Record]:
+    return {
+        row["problem_id"]: row for row in tables.list_records(tables.read_table(Problems, problems / "train.parquet"))
+    }
 
 
-def _draw(seed: int, name: str) -> float:
+def _draw_number_by_name(seed: int, name: str) -> float:
     """A number from 0 to 1 that seed and name alone decide."""
     return float(np.random.default_rng([seed, *name.encode()]).random())
 
 
-def _of_rankings(rankings: list[Record]) -> Metrics:
+def _compute_tie_metrics(rankings: list[Record]) -> Metrics:
     if not rankings:
         return {}
     ranked = pd.DataFrame(rankings)
@@ -291,7 +299,7 @@ def _of_rankings(rankings: list[Record]) -> Metrics:
     return {"ties": float((tied * (tied - 1) // 2).sum() / max(possible, 1))}
 
 
-def _of_scores(compared: pd.DataFrame, sources: set[Source]) -> Metrics:
+def _compute_score_metrics(compared: pd.DataFrame, sources: set[Source]) -> Metrics:
     """METRICS of the scores of the responses, which are the annotator's points unless somebody gave others.
 
     As a measure for `flipped`: two annotators who each contradict their points in 15 % of the pairs agree with each
@@ -306,8 +314,8 @@ def _of_scores(compared: pd.DataFrame, sources: set[Source]) -> Metrics:
     return {"flipped": flipped, "equal_scores": float((gap == 0).mean())}
 
 
-def _strong(compared: pd.DataFrame) -> float:
-    return float((compared["strength"].map(level) >= STRONG).mean())
+def _compute_strong_share(compared: pd.DataFrame) -> float:
+    return float((compared["strength"].map(get_strength_level) >= STRONG).mean())
 
 
 if __name__ == "__main__":

@@ -11,13 +11,13 @@ from pathlib import Path
 import torch
 from transformers import LlamaForCausalLM
 
-from tasks.algorithms.common.linear import with_fast_products
+from tasks.algorithms.common.linear import replace_linear_layers
 from tasks.algorithms.common.optimizer import Optimizer, OptimizerSettings
 from tasks.algorithms.language import sft
-from tasks.algorithms.language.sequences import SequenceBatch, make_batch
+from tasks.algorithms.language.sequences import SequenceBatch, make_sequence_batch
 from tasks.common import models, tables
-from tasks.common.checkpoints import resumable
-from tasks.common.config import settings_of
+from tasks.common.checkpoints import open_resumable_training
+from tasks.common.config import build_settings
 from tasks.common.documents import Documents
 from tasks.common.errors import DataError
 from tasks.common.tokenizers import Tokenizer
@@ -39,30 +39,34 @@ def run(config: PretrainedConfig, corpus: Path, tokenizer: Path, raw: Path, out:
     torch.manual_seed(config.seed)
     if config.init != "scratch":
         if config.init == "directory":
-            model, words = starting_model.in_folder(raw, "params.yaml: pretrained.path")
+            model, words = starting_model.load_model_from_folder(raw, "params.yaml: pretrained.path")
         else:
-            model, words = starting_model.existing(config.hub_id, {"revision": config.hub_revision})
+            model, words = starting_model.load_existing_model(config.hub_id, {"revision": config.hub_revision})
         tables.write_curves([], curves)
         models.save_model(model, words, out)
         return {"weights": model.num_parameters()}
     words = models.load_tokenizer(tokenizer)
-    new = with_fast_products(LlamaForCausalLM(starting_model.architecture(config, words))).to(models.device())
+    new = replace_linear_layers(LlamaForCausalLM(starting_model.build_llama_config(config, words))).to(
+        models.choose_device()
+    )
     trained = TrainedModel(lambda _: new, config.training)
-    texts = tables.read(Documents, corpus / "corpus.parquet")["text"].tolist()
-    settings = settings_of(config.training, OptimizerSettings)
+    texts = tables.read_table(Documents, corpus / "corpus.parquet")["text"].tolist()
+    settings = build_settings(config.training, OptimizerSettings)
     optimizer = Optimizer(new, config.learning_rate, config.steps, config.clip, settings)
 
     def fit(start: int) -> Iterator[Row]:
-        return sft.fit(new, packed(texts, words, config, start), optimizer, config.training.accumulate)
+        return sft.fit(new, iterate_packed_batches(texts, words, config, start), optimizer, config.training.accumulate)
 
-    with resumable("pretrained", config, corpus, tokenizer) as training:
+    with open_resumable_training("pretrained", config, corpus, tokenizer) as training:
         rows = training.run(fit, {"model": trained.weights, "optimizer": optimizer}, config.steps)
         tables.write_curves(rows, curves)
         trained.save(words, out)
     return {"weights": new.num_parameters(), "loss": sum(row["loss"] for row in rows[-20:]) / len(rows[-20:])}
 
 
-def packed(texts: list[str], tokenizer: Tokenizer, config: PretrainedConfig, start: int = 0) -> Iterator[SequenceBatch]:
+def iterate_packed_batches(
+    texts: list[str], tokenizer: Tokenizer, config: PretrainedConfig, start: int = 0
+) -> Iterator[SequenceBatch]:
     """Documents end to end, each opened by the start token, cut into rows of `context` tokens; every token counts.
 
     Batches from number `start` on, up to `steps`.
@@ -75,11 +79,11 @@ def packed(texts: list[str], tokenizer: Tokenizer, config: PretrainedConfig, sta
         raise DataError(
             f"data/corpus: {len(stream)} tokens do not fill one row of pretrained.context = {config.context}"
         )
-    for chosen in islice(drawn(len(rows), config.batch_size, config.seed), start, config.steps):
-        yield make_batch([[]] * config.batch_size, [rows[row] for row in chosen], tokenizer.pad_token_id)
+    for chosen in islice(iterate_index_batches(len(rows), config.batch_size, config.seed), start, config.steps):
+        yield make_sequence_batch([[]] * config.batch_size, [rows[row] for row in chosen], tokenizer.pad_token_id)
 
 
-def drawn(count: int, size: int, seed: int) -> Iterator[list[int]]:
+def iterate_index_batches(count: int, size: int, seed: int) -> Iterator[list[int]]:
     """Batches of row numbers without end: each row once before any comes again."""
     generator = torch.Generator().manual_seed(seed)
     order: list[int] = []

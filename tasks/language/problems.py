@@ -9,12 +9,12 @@ from pathlib import Path
 import pandas as pd
 
 from tasks.common import tables, tracking
-from tasks.common.config import settings_of
+from tasks.common.config import build_settings
 from tasks.common.errors import ConfigError, DataError
 from tasks.common.tables import Record
 from tasks.language.configs.problems import ProblemsConfig
 from tasks.language.data import forms, problem_forms, word_problems
-from tasks.language.data.rows import SUFFIXES, Row, read_file, read_hub
+from tasks.language.data.rows import SUFFIXES, Row, fetch_hub_rows, read_file
 from tasks.language.data.word_problems import Habits, ProblemKind
 from tasks.language.tables.problems import Demonstrations, Problems
 from tasks.stage import Metrics, main
@@ -36,36 +36,42 @@ def run(config: ProblemsConfig, raw: Path, out: Path) -> Metrics:
     """Write train, validation and test tables (schema Problems) that share no problem, and demonstrations for train."""
     counts: dict[str, float] = {}
     if config.source == "generated":
-        splits = generated(config)
+        splits = generate_problem_splits(config)
     else:
         of_hub = config.source == "hub"
         split_rows = (
-            from_hub(config, name) if of_hub else read_file(one_file(raw, name)) for name in ("train", "test")
+            fetch_hub_split(config, name) if of_hub else read_file(find_split_file(raw, name))
+            for name in ("train", "test")
         )
-        splits, counts = split(config, *map(problem_forms.read, split_rows))
-    sets = {**splits, **(of_other_kinds(config) if config.source == "generated" and config.other_kinds else {})}
+        splits, counts = split_problems(config, *map(problem_forms.parse_problems, split_rows))
+    sets = {
+        **splits,
+        **(generate_other_kind_sets(config) if config.source == "generated" and config.other_kinds else {}),
+    }
     for name, part in sets.items():
-        tables.write(Problems, pd.DataFrame(problem_forms.without_empty(part)), out / f"{name}.parquet")
+        tables.write_table(Problems, pd.DataFrame(problem_forms.drop_empty_columns(part)), out / f"{name}.parquet")
     for name in ("train", "validation"):
-        tables.write(Demonstrations, demonstrations(config, splits[name]), out / f"{name}_demonstrations.parquet")
-    tracking.log_table(pd.DataFrame(splits["train"][:20]), "problems.json")
+        tables.write_table(
+            Demonstrations, build_demonstrations(config, splits[name]), out / f"{name}_demonstrations.parquet"
+        )
+    tracking.record_table(pd.DataFrame(splits["train"][:20]), "problems.json")
     return {name: len(part) for name, part in splits.items()} | counts
 
 
-def demonstrations(config: ProblemsConfig, problems: list[Record]) -> pd.DataFrame:
+def build_demonstrations(config: ProblemsConfig, problems: list[Record]) -> pd.DataFrame:
     """What SFT may imitate: the worked solutions; the generated ones in different manners, as people write them."""
     rng = random.Random(config.seed)
     rows = []
     for row in problems:
         response = row["solution"]
         if config.source == "generated":
-            response = word_problems.demonstration(rng, response, settings_of(config.habits, Habits))
+            response = word_problems.draw_demonstration(rng, response, build_settings(config.habits, Habits))
         if response:
-            rows.append(forms.demonstrated(row, response))
+            rows.append(forms.build_demonstration_row(row, response))
     return pd.DataFrame(rows, columns=list(Demonstrations.to_schema().columns), dtype=str)
 
 
-def generated(config: ProblemsConfig) -> dict[str, list[Record]]:
+def generate_problem_splits(config: ProblemsConfig) -> dict[str, list[Record]]:
     """Draw the splits; a chain of arithmetic belongs to one split, so no split holds another's problem in new words.
 
     No two validation or test problems have one chain.
@@ -78,18 +84,20 @@ def generated(config: ProblemsConfig) -> dict[str, list[Record]]:
     seen: set[object] = set()
     fruitless = 0
     while any(len(rows[name]) < size for name, size in sizes.items()):
-        problem = word_problems.generate(rng, ProblemKind(rng.choices((1, 2, 3), weights)[0], config.largest))
+        problem = word_problems.generate_word_problem(
+            rng, ProblemKind(rng.choices((1, 2, 3), weights)[0], config.largest)
+        )
         name = home.setdefault(problem.chain, rng.choices(SPLITS, list(sizes.values()))[0])
         key = problem.question if name == "train" else problem.chain
-        fruitless = _counted(fruitless)
+        fruitless = _count_fruitless_draw(fruitless)
         if len(rows[name]) < sizes[name] and key not in seen:
             fruitless = 0
             seen.add(key)
-            rows[name].append(_row(f"{name}-{len(rows[name])}", problem))
+            rows[name].append(_make_problem_row(f"{name}-{len(rows[name])}", problem))
     return rows
 
 
-def of_other_kinds(config: ProblemsConfig) -> dict[str, list[Record]]:
+def generate_other_kind_sets(config: ProblemsConfig) -> dict[str, list[Record]]:
     """Small sets of another kind than what is trained on (OTHER_KINDS), each with as many chains as problems."""
     rng, largest = random.Random(config.seed), config.largest
     kinds = {
@@ -103,14 +111,16 @@ def of_other_kinds(config: ProblemsConfig) -> dict[str, list[Record]]:
         problems: dict[tuple[str, ...], word_problems.WordProblem] = {}
         draws = 0
         while len(problems) < config.other_kinds:
-            problem = word_problems.generate(rng, of_name[len(problems) % len(of_name)])
-            draws = 0 if problem.chain not in problems else _counted(draws)
+            problem = word_problems.generate_word_problem(rng, of_name[len(problems) % len(of_name)])
+            draws = 0 if problem.chain not in problems else _count_fruitless_draw(draws)
             problems.setdefault(problem.chain, problem)
-        sets[name] = [_row(f"{name}-{number}", problem) for number, problem in enumerate(problems.values())]
+        sets[name] = [
+            _make_problem_row(f"{name}-{number}", problem) for number, problem in enumerate(problems.values())
+        ]
     return sets
 
 
-def _counted(fruitless: int) -> int:
+def _count_fruitless_draw(fruitless: int) -> int:
     """One draw in a row more without a new problem; ConfigError where there are too many."""
     if fruitless == FRUITLESS:
         raise ConfigError(
@@ -119,7 +129,7 @@ def _counted(fruitless: int) -> int:
     return fruitless + 1
 
 
-def _row(problem_id: str, problem: word_problems.WordProblem) -> Record:
+def _make_problem_row(problem_id: str, problem: word_problems.WordProblem) -> Record:
     return {
         "problem_id": problem_id,
         "question": problem.question,
@@ -129,18 +139,18 @@ def _row(problem_id: str, problem: word_problems.WordProblem) -> Record:
     }
 
 
-def one_file(raw: Path, name: str) -> Path:
+def find_split_file(raw: Path, name: str) -> Path:
     """The file of a split, of whatever type it is."""
     candidates = [raw / f"{name}{suffix}" for suffix in SUFFIXES]
     return next((file for file in candidates if file.is_file()), candidates[0])
 
 
-def from_hub(config: ProblemsConfig, name: str) -> Iterator[Row]:
+def fetch_hub_split(config: ProblemsConfig, name: str) -> Iterator[Row]:
     """One split of the hub data set that params.yaml names."""
-    return read_hub(config.hub_id, config.hub_config, config.hub_revision, name)
+    return fetch_hub_rows(config.hub_id, config.hub_config, config.hub_revision, name)
 
 
-def split(
+def split_problems(
     config: ProblemsConfig, train: list[Record], test: list[Record]
 ) -> tuple[dict[str, list[Record]], dict[str, float]]:
     """Take validation from the training rows at random; drop repeated prompts, and those that the test rows ask.
@@ -149,9 +159,9 @@ def split(
     """
     rng = random.Random(config.seed)
     source = config.hub_id if config.source == "hub" else config.path
-    kept_test = _unique(test, ())
-    unique = _unique(train, ())
-    pool = _unique(unique, map(problem_forms.asked, kept_test))
+    kept_test = _filter_unique_problems(test, ())
+    unique = _filter_unique_problems(train, ())
+    pool = _filter_unique_problems(unique, map(problem_forms.build_problem_key, kept_test))
     repeated = len(train) - len(unique) + len(test) - len(kept_test)
     counts: dict[str, float] = {"repeated": repeated, "leaked": len(unique) - len(pool)}
     rng.shuffle(pool)
@@ -165,12 +175,12 @@ def split(
     return {"train": rest[: config.train], "validation": validation, "test": kept_test[: config.test]}, counts
 
 
-def _unique(rows: Iterable[Record], held_out: Iterable[tuple[str, ...]]) -> list[Record]:
+def _filter_unique_problems(rows: Iterable[Record], held_out: Iterable[tuple[str, ...]]) -> list[Record]:
     """The rows without those that repeat an earlier one, or a prompt that is `held_out`."""
     seen = {*held_out}
     kept = []
     for row in rows:
-        if (key := problem_forms.asked(row)) not in seen:
+        if (key := problem_forms.build_problem_key(row)) not in seen:
             seen.add(key)
             kept.append(row)
     return kept

@@ -11,12 +11,12 @@ from tasks.algorithms.language.critic import METRICS as CRITIC_METRICS
 from tasks.algorithms.language.experience import METRICS as SAMPLE_METRICS
 from tasks.algorithms.language.experience import SAMPLER_METRICS
 from tasks.common.checkpoints import Stateful
-from tasks.common.config import settings_of
+from tasks.common.config import build_settings
 from tasks.common.tracking import Row
 from tasks.language.configs.reinforce import ReinforceConfig
 from tasks.language.training import policy_training
-from tasks.language.training.policy_training import Sources, learning_settings, trainee
-from tasks.language.training.trained_model import new_critic, new_reference
+from tasks.language.training.policy_training import Sources, build_algorithm_settings, open_trainee
+from tasks.language.training.trained_model import build_policy_critic, build_reference_model
 from tasks.stage import Metrics, main
 
 VARIANCE = "The trace of the covariance of the batch's gradient"
@@ -50,21 +50,21 @@ def run(
     curves: Path,
 ) -> Metrics:
     """Train `policy`; write it to `out`, and the curve to `curves`."""
-    with trainee("reinforce", config, Sources(policy, mixture, reward_model, reward_files)) as learner:
-        settings = settings_of(config.training, OptimizerSettings)
+    with open_trainee("reinforce", config, Sources(policy, mixture, reward_model, reward_files)) as learner:
+        settings = build_settings(config.training, OptimizerSettings)
         optimizer = Optimizer(learner.policy, config.learning_rate, config.steps, config.clip, settings)
         mean = reinforce.RunningMean(config.mean_rate)
         state: dict[str, Stateful] = {"optimizer": optimizer, "mean": mean}
         critic = critic_optimizer = None
         if config.baseline == "critic":
-            critic = new_critic(learner.trained)
+            critic = build_policy_critic(learner.trained)
             state["critic"] = TrainedWeights(critic)
             updates = config.steps * config.critic_updates
             state["critic_optimizer"] = critic_optimizer = Optimizer(
                 critic, config.critic_learning_rate, updates, config.clip, settings
             )
-        reference = new_reference(policy, learner.trained) if config.kl_coefficient else None
-        reinforce_settings = learning_settings(config, reinforce.ReinforceSettings)
+        reference = build_reference_model(policy, learner.trained) if config.kl_coefficient else None
+        reinforce_settings = build_algorithm_settings(config, reinforce.ReinforceSettings)
 
         def fit(start: int) -> Iterator[Row]:
             return reinforce.fit(

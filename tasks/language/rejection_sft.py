@@ -13,19 +13,19 @@ import torch
 from tasks.algorithms.common.errors import TrainingError
 from tasks.algorithms.common.optimizer import Optimizer, OptimizerSettings
 from tasks.algorithms.language import sft
-from tasks.algorithms.language.experience import best_of_each, check_rewards
-from tasks.algorithms.language.sequences import batches_per_run, make_batch, shuffled
+from tasks.algorithms.language.experience import check_rewards, select_best_per_prompt
+from tasks.algorithms.language.sequences import count_batches, iterate_shuffled_batches, make_sequence_batch
 from tasks.common import models, processes, tables
-from tasks.common.checkpoints import resumable
-from tasks.common.config import settings_of
+from tasks.common.checkpoints import open_resumable_training
+from tasks.common.config import build_settings
 from tasks.common.tables import Record
-from tasks.common.tracking import Row, log, log_table, progress
+from tasks.common.tracking import Row, iterate_with_progress, record_metrics, record_table
 from tasks.language.configs.rejection_sft import RejectionSftConfig
 from tasks.language.data import chat, forms
 from tasks.language.tables.problems import Demonstrations, Prompts
 from tasks.language.training import trained_model
 from tasks.language.training.environment import SamplingEnvironment
-from tasks.language.training.judge import further_columns, judging
+from tasks.language.training.judge import collect_further_columns, open_judge
 from tasks.stage import Metrics, main
 
 CURVES = sft.METRICS
@@ -50,12 +50,15 @@ def run(
 ) -> Metrics:
     """Write the policy to `out` with the answers it was trained on (selected.parquet), and the curve to `curves`."""
     torch.manual_seed(config.seed)
-    trained, tokenizer = trained_model.load(policy, config.training, config.lora), models.load_tokenizer(policy)
+    trained, tokenizer = (
+        trained_model.load_trainable_model(policy, config.training, config.lora),
+        models.load_tokenizer(policy),
+    )
     model = trained.model
-    table = tables.read(Prompts, mixture / "prompts.parquet").head(config.prompts)
-    kinds, further = {*table["reward"]}, further_columns(table)
-    with judging(config, kinds, tokenizer, reward_model, reward_files, further) as judge:
-        kept, metrics = selected(config, SamplingEnvironment(model, tokenizer, table, judge, config))
+    table = tables.read_table(Prompts, mixture / "prompts.parquet").head(config.prompts)
+    kinds, further = {*table["reward"]}, collect_further_columns(table)
+    with open_judge(config, kinds, tokenizer, reward_model, reward_files, further) as judge:
+        kept, metrics = sample_best_answers(config, SamplingEnvironment(model, tokenizer, table, judge, config))
     if not kept:  # a weak model costs this policy alone, not the flow
         print(
             f"rejection_sft: no answer earned rejection_sft.minimum_reward = {config.minimum_reward}, so that "
@@ -65,41 +68,47 @@ def run(
             flush=True,
         )
     shown = [{"prompt": answer["row"]["question"], "response": answer["response"]} for answer in kept[:40]]
-    log_table(pd.DataFrame(shown), "selected.json")
-    steps = batches_per_run(len(kept), config.batch_size, config.epochs)
-    settings = settings_of(config.training, OptimizerSettings)
+    record_table(pd.DataFrame(shown), "selected.json")
+    steps = count_batches(len(kept), config.batch_size, config.epochs)
+    settings = build_settings(config.training, OptimizerSettings)
     optimizer = Optimizer(model, config.learning_rate, steps, config.clip, settings)
 
     def fit(start: int) -> Iterator[Row]:
-        order = shuffled(len(kept), config.batch_size, config.epochs, torch.Generator().manual_seed(config.seed))
+        order = iterate_shuffled_batches(
+            len(kept), config.batch_size, config.epochs, torch.Generator().manual_seed(config.seed)
+        )
         parts = [[kept[row] for row in rows] for rows in order][start:]
         batches = (
-            make_batch([row["asked"] for row in part], [row["tokens"] for row in part], tokenizer.pad_token_id)
+            make_sequence_batch([row["asked"] for row in part], [row["tokens"] for row in part], tokenizer.pad_token_id)
             for part in parts
         )
         return sft.fit(model, batches, optimizer, config.training.accumulate)
 
-    with resumable("rejection_sft", config, policy, mixture, reward_model, reward_files) as training:
+    with open_resumable_training("rejection_sft", config, policy, mixture, reward_model, reward_files) as training:
         tables.write_curves(training.run(fit, {"model": trained.weights, "optimizer": optimizer}, steps), curves)
         trained.save(tokenizer, out)
-        selection = [forms.demonstrated(answer["row"], answer["response"]) for answer in kept]
+        selection = [forms.build_demonstration_row(answer["row"], answer["response"]) for answer in kept]
         columns = list(Demonstrations.to_schema().columns)
-        if processes.is_main():
-            tables.write(Demonstrations, pd.DataFrame(selection, columns=columns, dtype=str), out / "selected.parquet")
+        if processes.is_main_process():
+            tables.write_table(
+                Demonstrations, pd.DataFrame(selection, columns=columns, dtype=str), out / "selected.parquet"
+            )
     return metrics
 
 
-def selected(config: RejectionSftConfig, drawn: SamplingEnvironment) -> tuple[list[Record], dict[str, float]]:
+def sample_best_answers(
+    config: RejectionSftConfig, drawn: SamplingEnvironment
+) -> tuple[list[Record], dict[str, float]]:
     """Each prompt's best answer that says something, if it earned enough; and METRICS."""
     count = len(drawn.rows)
     starts = range(0, count, config.prompts_per_batch)
     kept: list[Record] = []
     earned, best = [], []  # rewards; nan and -inf for none
-    for step, start in enumerate(progress(starts, len(starts)), start=1):
+    for step, start in enumerate(iterate_with_progress(starts, len(starts)), start=1):
         indices = range(start, min(start + config.prompts_per_batch, count))
         try:
             experience = drawn.sample(indices, config.samples, start)
-            log(drawn.judge.seconds(), step)
+            record_metrics(drawn.judge.seconds(), step)
             check_rewards(experience)
             drawn.check_judged(indices, experience)
         except TrainingError as error:
@@ -107,14 +116,14 @@ def selected(config: RejectionSftConfig, drawn: SamplingEnvironment) -> tuple[li
         batch = experience.completions
         tokens = [row[mask].tolist() for row, mask in zip(batch.tokens, batch.mask, strict=True)]
         texts = [
-            chat.decode(drawn.tokenizer, row, ended)
+            chat.decode_response(drawn.tokenizer, row, ended)
             for row, ended in zip(tokens, experience.ended.tolist(), strict=True)
         ]
         nonempty = torch.tensor([bool(text) for text in texts])
         earned += experience.rewards.tolist()
         best += experience.rewards.view(len(indices), config.samples).nan_to_num(-torch.inf).amax(dim=1).tolist()
         rewards = experience.rewards.masked_fill(~nonempty, -torch.inf)
-        for row in best_of_each(rewards, batch.owner, config.minimum_reward).tolist():
+        for row in select_best_per_prompt(rewards, batch.owner, config.minimum_reward).tolist():
             index = indices[int(batch.owner[row])]
             kept.append(
                 {

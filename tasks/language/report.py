@@ -20,7 +20,7 @@ from tasks.language.reporting import (
     side_by_side,
     token_view,
 )
-from tasks.language.reporting.differences import finite
+from tasks.language.reporting.differences import filter_finite_values
 from tasks.language.reporting.metric_wording import BEST
 from tasks.language.reporting.scoreboard import Results
 from tasks.language.tables.evaluation import Generations
@@ -87,44 +87,52 @@ def run(config: ReportConfig, evaluations: Path, reward_model: Path, out: Path) 
     measured without.
     """
     folders: dict[str, Path] = {name: evaluations / name for name in config.policies}
-    answers = {name: tables.read(Generations, folder / "generations.parquet") for name, folder in folders.items()}
-    evaluation_metrics = {name: comparing.evaluation(folder) for name, folder in folders.items()}
-    results = comparing.compared(config, evaluations, answers, evaluation_metrics)
-    drawn = comparing.curves(config, folders, reward_model)
-    judged = reward_section.section(reward_model, config.seed, config.bootstrap)
-    pictures = figures.figures(results, drawn, reward_model / "calibration.csv") | (judged.figures if judged else {})
-    problems = tables.read(Problems, folders[config.policies[0]] / "asked.parquet")
+    answers = {name: tables.read_table(Generations, folder / "generations.parquet") for name, folder in folders.items()}
+    evaluation_metrics = {name: comparing.read_evaluation_metrics(folder) for name, folder in folders.items()}
+    results = comparing.compare_policies(config, evaluations, answers, evaluation_metrics)
+    drawn = comparing.load_training_curves(config, folders, reward_model)
+    judged = reward_section.build_reward_section(reward_model, config.seed, config.bootstrap)
+    pictures = figures.render_report_figures(results, drawn, reward_model / "calibration.csv") | (
+        judged.figures if judged else {}
+    )
+    problems = tables.read_table(Problems, folders[config.policies[0]] / "asked.parquet")
     draw = headline.Draw(config.seed, answers[config.policies[0]]["problem_id"].nunique())
-    power = headline.power(results, draw.problems)
+    power = headline.format_power_sentences(results, draw.problems)
     view = {
-        "sentence": headline.sentence(results, config.best_by, draw, config.margin),
-        "more": [*headline.headline(results), *power, *headline.unnamed(results, config.best_by)],
-        "watch_outs": fault_warnings.watch_outs(results, drawn, answers, evaluation_metrics[config.baseline], judged),
+        "sentence": headline.format_first_sentence(results, config.best_by, draw, config.margin),
+        "more": [
+            *headline.format_headline_sentences(results),
+            *power,
+            *headline.format_missing_metric_notes(results, config.best_by),
+        ],
+        "watch_outs": fault_warnings.collect_fault_warnings(
+            results, drawn, answers, evaluation_metrics[config.baseline], judged
+        ),
         "answered": results.answered,
         "problems": draw.problems,
-        "prompts": comparing.prompts(folders[config.baseline]),
+        "prompts": comparing.count_distinct_prompts(folders[config.baseline]),
         "policies": config.policies,
         "baseline": config.baseline,
-        "notes": scoreboard.notes(results),
-        "edges": headline.edges(results) if results.answered else [],
-        "hottest": metric_wording.spoken(results.hottest),
-        "tables": scoreboard.tables(results, config.margin),
-        "meaning": scoreboard.meaning(results),
+        "notes": scoreboard.format_table_notes(results),
+        "edges": headline.format_edge_temperatures(results) if results.answered else [],
+        "hottest": metric_wording.format_temperature(results.hottest),
+        "tables": scoreboard.build_score_tables(results, config.margin),
+        "meaning": scoreboard.collect_metric_meanings(results),
         "reward_model": judged,
         "learning": [name for name in pictures if name.startswith("learning-")],
-        "captions": figures.captions(drawn, token_view.temperatures(folders)),
+        "captions": figures.format_learning_captions(drawn, token_view.read_rollout_temperatures(folders)),
         "curves": [name for name in drawn if f"curves-{name}" in pictures],
-        "samples": side_by_side.samples(answers, problems, config),
-        "answers": side_by_side.side_by_side(answers, problems, config),
-        "microscope": token_view.microscope(folders, drawn),
+        "samples": side_by_side.draw_sample_problems(answers, problems, config),
+        "answers": side_by_side.build_side_by_side_data(answers, problems, config),
+        "microscope": token_view.build_token_view_entries(folders, drawn),
         "seed": config.seed,
     }
-    pages.write(Path(__file__).parent / "reporting/templates", "report", view, pictures, out)
-    pages.write_metrics({policy: _row(results, policy) for policy in config.policies}, out)
-    return _metrics(results)
+    pages.write_report_pages(Path(__file__).parent / "reporting/templates", "report", view, pictures, out)
+    pages.write_metrics({policy: _build_headline_row(results, policy) for policy in config.policies}, out)
+    return _collect_report_metrics(results)
 
 
-def _row(results: Results, policy: str) -> dict[str, float]:
+def _build_headline_row(results: Results, policy: str) -> dict[str, float]:
     """What a person compares first: greedy accuracy, or else the loss; its difference to the baseline's with its
     interval, and more.
     """
@@ -137,7 +145,7 @@ def _row(results: Results, policy: str) -> dict[str, float]:
     return row | {names[name]: value for name, value in numbers.items() if name in names}
 
 
-def _metrics(results: Results) -> Metrics:
+def _collect_report_metrics(results: Results) -> Metrics:
     """For each policy its win rates and its differences to the baseline and to the better control; what the baseline
     gains untrained.
     """
@@ -154,7 +162,7 @@ def _metrics(results: Results) -> Metrics:
             if name.startswith(("win_rate_", "tie_rate_"))
         }
         metrics[policy] = {
-            **{name: finite(asdict(rate)) for name, rate in rates.items()},
+            **{name: filter_finite_values(asdict(rate)) for name, rate in rates.items()},
             "change": {metric: change.numbers() for metric, change in changes.items() if metric.startswith(wanted)},
             **({"over_rival": results.over_rival[policy].numbers()} if policy in results.over_rival else {}),
         }

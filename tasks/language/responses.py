@@ -7,7 +7,7 @@ import pandas as pd
 from tasks.algorithms.language import rollouts
 from tasks.common import models, tables
 from tasks.common.tables import Record
-from tasks.common.tracking import log_table, progress
+from tasks.common.tracking import iterate_with_progress, record_table
 from tasks.language.configs.responses import ResponsesConfig
 from tasks.language.data import chat, problem_forms, prompts
 from tasks.language.tables.problems import Problems
@@ -26,12 +26,12 @@ METRICS = {
 def run(config: ResponsesConfig, policy: Path, problems: Path, out: Path) -> Metrics:
     """Write responses.parquet (schema Responses), K rows a prompt."""
     model, tokenizer = models.load_model(policy), models.load_tokenizer(policy)
-    train = tables.read(Problems, problems / "train.parquet")
+    train = tables.read_table(Problems, problems / "train.parquet")
     problem_forms.check_skip("responses", config.skip, len(train))
     prompt_rows = train.iloc[config.skip :].head(config.prompts)
-    encoded = prompts.encode_rows(tokenizer, tables.records(prompt_rows))
+    encoded = prompts.encode_prompt_rows(tokenizer, tables.list_records(prompt_rows))
     chat.check_positions(model, [*map(len, encoded)], "the prompts", config.max_new_tokens, "responses.max_new_tokens")
-    batches = rollouts.sample(
+    batches = rollouts.sample_rollouts(
         model,
         encoded,
         samples=config.samples,
@@ -42,7 +42,7 @@ def run(config: ResponsesConfig, policy: Path, problems: Path, out: Path) -> Met
         batch_size=config.batch_size,
     )
     rows: list[Record] = []
-    for batch in progress(batches, -(-len(encoded) // config.batch_size)):
+    for batch in iterate_with_progress(batches, -(-len(encoded) // config.batch_size)):
         for tokens, logps, mask, ended in zip(batch.tokens, batch.logps, batch.mask, batch.ended, strict=True):
             problem = prompt_rows.iloc[len(rows) // config.samples]
             rows.append(
@@ -51,15 +51,15 @@ def run(config: ResponsesConfig, policy: Path, problems: Path, out: Path) -> Met
                     "sample": len(rows) % config.samples,
                     "prompt": problem["question"],
                     **({"history": problem["history"]} if "history" in problem else {}),
-                    "response": chat.decode(tokenizer, tokens[mask], bool(ended)),
+                    "response": chat.decode_response(tokenizer, tokens[mask], bool(ended)),
                     "tokens": tokens[mask].tolist(),
                     "logps": logps[mask].tolist(),
                     "ended": bool(ended),
                 }
             )
     table = pd.DataFrame(rows)
-    tables.write(Responses, table, out / "responses.parquet")
-    log_table(table.drop(columns=["tokens", "logps"]).head(40), "responses.json")
+    tables.write_table(Responses, table, out / "responses.parquet")
+    record_table(table.drop(columns=["tokens", "logps"]).head(40), "responses.json")
     lengths = table["tokens"].map(len)
     return {
         "responses": len(table),

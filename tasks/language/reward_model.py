@@ -9,8 +9,8 @@ from tasks.algorithms.common.optimizer import Optimizer, OptimizerSettings
 from tasks.algorithms.language import reward_model, reward_model_checks, step_rewards
 from tasks.algorithms.language.causal_lm import PretrainedModel
 from tasks.common import models, tables
-from tasks.common.checkpoints import resumable
-from tasks.common.config import settings_of
+from tasks.common.checkpoints import open_resumable_training
+from tasks.common.config import build_settings
 from tasks.common.tokenizers import Tokenizer
 from tasks.language.configs.reward_model import SOLUTIONS, RewardModelConfig
 from tasks.language.reward_modelling import on_pairs, solution_measures
@@ -18,7 +18,7 @@ from tasks.language.reward_modelling.objective import Objective
 from tasks.language.reward_modelling.on_pairs import OnPairs
 from tasks.language.reward_modelling.on_solutions import OnSolutions
 from tasks.language.rewards import reward_model_files
-from tasks.language.training.trained_model import TrainedModel, frozen_dtype
+from tasks.language.training.trained_model import TrainedModel, get_frozen_model_dtype
 from tasks.stage import Metrics, main
 
 CURVES = {**reward_model.METRICS, **reward_model_checks.CALIBRATION, **solution_measures.CALIBRATION}
@@ -59,14 +59,16 @@ def run(config: RewardModelConfig, policy: Path, examples: Path, out: Path, curv
     """
     torch.manual_seed(config.seed)
     tokenizer, generator = models.load_tokenizer(policy), torch.Generator().manual_seed(config.seed)
-    trained = TrainedModel(partial(untrained, config, policy, generator, tokenizer), config.training, config.lora)
+    trained = TrainedModel(
+        partial(build_untrained_reward_model, config, policy, generator, tokenizer), config.training, config.lora
+    )
     model = trained.model
-    objective = _objective(config, examples, tokenizer)
+    objective = _build_objective(config, examples, tokenizer)
     objective.check_positions(model)
-    before = objective.measure(_start(config, policy, generator, tokenizer) or model)
-    settings = settings_of(config.training, OptimizerSettings)
+    before = objective.measure(_build_likelihood_baseline(config, policy, generator, tokenizer) or model)
+    settings = build_settings(config.training, OptimizerSettings)
     optimizer = Optimizer(model, config.learning_rate, objective.steps, config.clip, settings)
-    with resumable("reward_model", config, policy, examples) as training:
+    with open_resumable_training("reward_model", config, policy, examples) as training:
         fit = partial(objective.fit, model, optimizer)
         rows = training.run(fit, {"model": trained.weights, "optimizer": optimizer}, objective.steps)
         tables.write_curves(rows, curves)
@@ -82,11 +84,11 @@ def run(config: RewardModelConfig, policy: Path, examples: Path, out: Path, curv
     }
 
 
-def _objective(config: RewardModelConfig, examples: Path, tokenizer: Tokenizer) -> Objective:
+def _build_objective(config: RewardModelConfig, examples: Path, tokenizer: Tokenizer) -> Objective:
     return (OnSolutions if config.objective in SOLUTIONS else OnPairs)(config, examples, tokenizer)
 
 
-def _start(
+def _build_likelihood_baseline(
     config: RewardModelConfig, policy: Path, generator: torch.Generator, tokenizer: Tokenizer
 ) -> PretrainedModel | None:
     """What a head on pairs is compared with: the policy's own log-probabilities, since a new head knows nothing; None
@@ -95,23 +97,23 @@ def _start(
     if config.kind != "head" or config.objective in SOLUTIONS:
         return None
     likelihood = config.model_copy(update={"kind": "log_probability"})
-    dtype = frozen_dtype(config.training)
-    return untrained(likelihood, policy, generator, tokenizer, dtype).to(models.device())
+    dtype = get_frozen_model_dtype(config.training)
+    return build_untrained_reward_model(likelihood, policy, generator, tokenizer, dtype).to(models.choose_device())
 
 
-def untrained(
+def build_untrained_reward_model(
     config: RewardModelConfig, policy: Path, generator: torch.Generator, tokenizer: Tokenizer, dtype: str
 ) -> PretrainedModel:
     """The policy as a reward model: its own log-probabilities, or a new head on its body."""
     if config.kind == "head":
         outputs = reward_model_files.OUTPUTS.get(config.objective, 1)
         classifier = reward_model_files.load_classifier(policy, new=["score.weight"], dtype=dtype, outputs=outputs)
-        reward_model_files.mark(classifier, config.objective, config.step_score, tokenizer)
+        reward_model_files.set_reward_config(classifier, config.objective, config.step_score, tokenizer)
         classifier.config.pad_token_id = tokenizer.pad_token_id
         reward_model.initialise_head(classifier, generator)
         return classifier
     model = models.load_model(policy, dtype)
-    reward_model_files.mark(model, config.objective, config.step_score, tokenizer)
+    reward_model_files.set_reward_config(model, config.objective, config.step_score, tokenizer)
     model.config.pad_token_id = tokenizer.pad_token_id
     setattr(model.config, step_rewards.BETA, config.beta)
     if config.objective in SOLUTIONS:

@@ -12,8 +12,8 @@ METRICS = supervised.METRICS
 
 def run(config: SftConfig, policy: Path, demonstrations: Path, out: Path, curves: Path) -> Metrics:
     """Fine-tune `policy`; write it to `out`, and the training curve to `curves`."""
-    data = supervised.read(demonstrations, 0, config.demonstrations)
-    return supervised.train("sft", config, config.epochs, data, [policy, demonstrations], out, curves)
+    data = supervised.read_fine_tuning_data(demonstrations, 0, config.demonstrations)
+    return supervised.train_supervised("sft", config, config.epochs, data, [policy, demonstrations], out, curves)
 
 
 if __name__ == "__main__":

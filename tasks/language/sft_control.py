@@ -20,11 +20,11 @@ def run(config: SftControlConfig, policy: Path, demonstrations: Path, out: Path,
     """Train the control whose name `out` ends with, from `policy`; write it to `out`, and the training curve to
     `curves`.
     """
-    data = supervised.read(demonstrations, config.skip, config.demonstrations)
+    data = supervised.read_fine_tuning_data(demonstrations, config.skip, config.demonstrations)
     if data.train.empty:
         raise DataError(f"sft_control.skip = {config.skip}: {demonstrations} has no more demonstrations than that")
     [epochs] = [control.epochs for name, control in config.policies.items() if name == out.name]
-    return supervised.train("sft_control", config, epochs, data, [policy, demonstrations], out, curves)
+    return supervised.train_supervised("sft_control", config, epochs, data, [policy, demonstrations], out, curves)
 
 
 if __name__ == "__main__":

@@ -19,9 +19,9 @@ METRICS = {
 
 def run(config: TokenizerConfig, corpus: Path, problems: Path, out: Path) -> Metrics:
     """Train on the corpus and the training problems' solutions; save in Hugging Face layout."""
-    texts = tables.read(Documents, corpus / "corpus.parquet")["text"].tolist()
-    train = tables.read(Problems, problems / "train.parquet")
-    tokenizer = byte_pairs.train([*texts, *train["solution"]], config.vocabulary)
+    texts = tables.read_table(Documents, corpus / "corpus.parquet")["text"].tolist()
+    train = tables.read_table(Problems, problems / "train.parquet")
+    tokenizer = byte_pairs.train_byte_pair_tokenizer([*texts, *train["solution"]], config.vocabulary)
     tokenizer.save_pretrained(out)
     solutions = tokenizer(train["solution"].tolist())["input_ids"]
     return {

@@ -27,21 +27,21 @@ class Change(NamedTuple):
 Kind = Callable[[Workload], Iterator[Change]]
 
 
-def fits(total: int, memory: int) -> bool:
+def fits_in_memory(total: int, memory: int) -> bool:
     """Whether a sum can be planned for on a device of so many bytes."""
     return total <= FULL * memory
 
 
-def advise(work: Workload, memory: int, base: int = 0) -> tuple[Change, int] | None:
+def find_fitting_change(work: Workload, memory: int, base: int = 0) -> tuple[Change, int] | None:
     """The first change, or else the first sum of changes, that fits, with its bytes; None where nothing here is
     enough.
     """
 
     def total(change: Change) -> int:
-        return terms.peak(terms.terms(change.work, base))[0]
+        return terms.compute_peak_memory(terms.list_memory_terms(change.work, base))[0]
 
     def enough(change: Change) -> bool:
-        return fits(total(change), memory)
+        return fits_in_memory(total(change), memory)
 
     for kind in KINDS:
         for change in kind(work):
@@ -49,17 +49,17 @@ def advise(work: Workload, memory: int, base: int = 0) -> tuple[Change, int] | N
                 return change, total(change)
     strengths: dict[Kind, int] = {}
     for kind in KINDS:
-        before = _made(work, strengths)
+        before = _apply_changes(work, strengths)
         with_this = {**strengths, kind: len([*kind(before.work)]) - 1}
-        if with_this[kind] >= 0 and total(_made(work, with_this)) < total(before):
+        if with_this[kind] >= 0 and total(_apply_changes(work, with_this)) < total(before):
             strengths = with_this
-        if enough(_made(work, strengths)):
-            weakest = _weakened(strengths, lambda tried: enough(_made(work, tried)))
-            return _made(work, weakest), total(_made(work, weakest))
+        if enough(_apply_changes(work, strengths)):
+            weakest = _minimize_changes(strengths, lambda tried: enough(_apply_changes(work, tried)))
+            return _apply_changes(work, weakest), total(_apply_changes(work, weakest))
     return None
 
 
-def _made(work: Workload, strengths: Mapping[Kind, int]) -> Change:
+def _apply_changes(work: Workload, strengths: Mapping[Kind, int]) -> Change:
     """The changes of these kinds, each in this of its strengths, one behind the other."""
     made = Change((), work)
     for kind, strength in strengths.items():
@@ -70,7 +70,7 @@ def _made(work: Workload, strengths: Mapping[Kind, int]) -> Change:
     return made
 
 
-def _weakened(strengths: Mapping[Kind, int], enough: Callable[[Mapping[Kind, int]], bool]) -> dict[Kind, int]:
+def _minimize_changes(strengths: Mapping[Kind, int], enough: Callable[[Mapping[Kind, int]], bool]) -> dict[Kind, int]:
     """The same without what is not needed: those that change most are left out, or made weaker, first."""
     kept = dict(strengths)
     for kind in reversed(KINDS):
@@ -84,7 +84,7 @@ def _weakened(strengths: Mapping[Kind, int], enough: Callable[[Mapping[Kind, int
     return kept
 
 
-def _smaller_passes(work: Workload) -> Iterator[Change]:
+def _propose_smaller_passes(work: Workload) -> Iterator[Change]:
     """More parts of the batch, up to single sequences, or single prompts with all answers that are compared."""
     least, rows, stage = work.samples if work.stage in PAIRWISE else 1, work.rows, work.stage
     while work.trained and rows > least:
@@ -97,7 +97,7 @@ def _smaller_passes(work: Workload) -> Iterator[Change]:
             yield Change((f"{stage}.training.accumulate={parts}",), changed)
 
 
-def _fewer_sampled(work: Workload) -> Iterator[Change]:
+def _propose_fewer_sampled_prompts(work: Workload) -> Iterator[Change]:
     """Fewer prompts that are answered side by side, in stages that only sample."""
     prompts = work.batch // work.samples
     while not work.trained and prompts > 1:
@@ -106,30 +106,30 @@ def _fewer_sampled(work: Workload) -> Iterator[Change]:
         yield Change((f"{work.stage}.batch_size={prompts}",), changed)
 
 
-def _checkpointing(work: Workload) -> Iterator[Change]:
+def _propose_checkpointing(work: Workload) -> Iterator[Change]:
     if work.trained and not work.checkpointing:
         setting = f"{work.stage}.training.gradient_checkpointing=true"
         yield Change((setting,), replace(work, checkpointing=True))
 
 
-def _half_precision(work: Workload) -> Iterator[Change]:
+def _propose_mixed_precision(work: Workload) -> Iterator[Change]:
     if work.trained and work.precision == "fp32":
         yield Change((f"{work.stage}.training.precision=bf16",), replace(work, precision="bf16"))
 
 
-def _no_masters(work: Workload) -> Iterator[Change]:
+def _propose_pure_bf16(work: Workload) -> Iterator[Change]:
     if work.trained and work.precision in ("fp32", "bf16"):
         yield Change((f"{work.stage}.training.precision=pure_bf16",), replace(work, precision="pure_bf16"))
 
 
-def _adapter(work: Workload) -> Iterator[Change]:
+def _propose_lora(work: Workload) -> Iterator[Change]:
     if work.trained and not work.rank and work.stage != "pretrained":
         dropout = "dropout: 0.0, " if work.stage in ("sft", "rejection_sft", "reward_model") else ""
         adapter = f"{{rank: {RANK}, alpha: {2 * RANK}, {dropout}targets: all-linear, merge: true}}"
         yield Change((f"{work.stage}.lora={adapter}",), replace(work, rank=RANK))
 
 
-def _shorter(work: Workload) -> Iterator[Change]:
+def _propose_shorter_sequences(work: Workload) -> Iterator[Change]:
     """Half the length, and a quarter of it: of whole sequences, or of the answers that are sampled."""
     for share in (2, 4):
         prompt, answer = work.prompt, max(1, work.answer // share)
@@ -140,7 +140,7 @@ def _shorter(work: Workload) -> Iterator[Change]:
         yield Change((setting,), replace(work, prompt=prompt, answer=answer))
 
 
-def _more_devices(work: Workload) -> Iterator[Change]:
+def _propose_more_devices(work: Workload) -> Iterator[Change]:
     """They divide the batch; then the optimizer's moments as well; then the whole model."""
     possible: tuple[Shard, ...] = ("", "optimizer", "model") if not work.rank else ("", "optimizer")
     for shard in possible[possible.index(work.shard) :] if work.trained else possible[:1]:
@@ -151,12 +151,12 @@ def _more_devices(work: Workload) -> Iterator[Change]:
 
 
 KINDS: tuple[Kind, ...] = (
-    _smaller_passes,
-    _fewer_sampled,
-    _checkpointing,
-    _half_precision,
-    _adapter,
-    _shorter,
-    _more_devices,
-    _no_masters,
+    _propose_smaller_passes,
+    _propose_fewer_sampled_prompts,
+    _propose_checkpointing,
+    _propose_mixed_precision,
+    _propose_lora,
+    _propose_shorter_sequences,
+    _propose_more_devices,
+    _propose_pure_bf16,
 )

@@ -150,7 +150,7 @@ KNOWN = (
 )
 
 
-def of_size(text: str) -> Shape | None:
+def estimate_shape_from_size(text: str) -> Shape | None:
     """The shape of a size such as 8B or 0.5B, with exactly so many weights; None for other text."""
     match = SIZE.match(text)
     if not match or not float(match[1]):
@@ -160,7 +160,7 @@ def of_size(text: str) -> Shape | None:
     return replace(nearest, named=wanted, name=f"{text} (layers as in {nearest.name})")
 
 
-def of_config(config: Mapping[str, Any], name: str, weights: int | None = None) -> Shape:
+def build_shape_from_config(config: Mapping[str, Any], name: str, weights: int | None = None) -> Shape:
     """The shape that a config.json describes; DataError for an architecture of which nothing is known.
 
     `weights` is their number where the model's files tell it. An architecture without a formula then counts as one like
@@ -175,7 +175,7 @@ def of_config(config: Mapping[str, Any], name: str, weights: int | None = None) 
             "with the weights, or a size such as 8B"
         )
     try:
-        shape = _gpt2(config, name) if kind == "gpt2" else _common(config, name, kind)
+        shape = _build_gpt2_shape(config, name) if kind == "gpt2" else _build_common_shape(config, name, kind)
     except (KeyError, TypeError, ZeroDivisionError) as error:
         raise DataError(f"{name}: config.json: no usable {error.args[0] if error.args else 'size'}") from None
     if weights is None or kind in (*GATED, *PLAIN):
@@ -183,7 +183,7 @@ def of_config(config: Mapping[str, Any], name: str, weights: int | None = None) 
     return replace(shape, named=weights)
 
 
-def _gpt2(config: Mapping[str, Any], name: str) -> Shape:
+def _build_gpt2_shape(config: Mapping[str, Any], name: str) -> Shape:
     width, heads = config["n_embd"], config["n_head"]
     inner, positions = config.get("n_inner") or 4 * width, config["n_positions"]
     size, tied = width // heads, config.get("tie_word_embeddings", True)
@@ -192,7 +192,7 @@ def _gpt2(config: Mapping[str, Any], name: str) -> Shape:
     )
 
 
-def _common(config: Mapping[str, Any], name: str, kind: str) -> Shape:
+def _build_common_shape(config: Mapping[str, Any], name: str, kind: str) -> Shape:
     width, heads = config["hidden_size"], config["num_attention_heads"]
     attention = bool(config.get("attention_bias", kind == "gpt_neox"))
     return Shape(
@@ -213,7 +213,7 @@ def _common(config: Mapping[str, Any], name: str, kind: str) -> Shape:
     )
 
 
-def of_folder(folder: Path) -> Shape:
+def read_shape_from_folder(folder: Path) -> Shape:
     """The shape of a model in Hugging Face layout; DataError with one line where it cannot be known."""
     try:
         config = json.loads((folder / "config.json").read_text())
@@ -221,10 +221,10 @@ def of_folder(folder: Path) -> Shape:
             raise ValueError
     except (OSError, ValueError, RecursionError) as error:
         raise DataError(f"{folder}: config.json cannot be read ({type(error).__name__})") from None
-    return of_config(config, str(folder), _stored(folder))
+    return build_shape_from_config(config, str(folder), _count_stored_weights(folder))
 
 
-def _stored(folder: Path) -> int | None:
+def _count_stored_weights(folder: Path) -> int | None:
     """The number of weights in the safetensors files of a folder, by their headers; None without any."""
     total = 0
     for file in folder.glob("*.safetensors"):

@@ -35,19 +35,19 @@ class Term(NamedTuple):
     how: str  # the product that it is
 
 
-def terms(work: Workload, base: int = 0) -> list[Term]:
+def list_memory_terms(work: Workload, base: int = 0) -> list[Term]:
     """All terms above zero. `base` is what the process needs without a model, on a CPU."""
     all_terms = [
         *([Term(BASE, base, "always", "measured as this was asked")] if base else []),
-        *_states(work),
-        *_frozen(work),
-        *_pass(work),
-        *_sampling(work),
+        *_list_training_state_terms(work),
+        *_list_frozen_model_terms(work),
+        *_list_training_pass_terms(work),
+        *_list_sampling_terms(work),
     ]
     return [term for term in all_terms if term.bytes]
 
 
-def peak(all_terms: list[Term]) -> tuple[int, When]:
+def compute_peak_memory(all_terms: list[Term]) -> tuple[int, When]:
     """The sum at the peak, and which of the phases it is in."""
     phases: tuple[When, ...] = ("training", "sampling")
     sums = {phase: sum(term.bytes for term in all_terms if term.when in ("always", phase)) for phase in phases}
@@ -56,7 +56,7 @@ def peak(all_terms: list[Term]) -> tuple[int, When]:
     return sums[largest], largest
 
 
-def lectures(work: Workload) -> dict[str, int]:
+def estimate_lecture_memory(work: Workload) -> dict[str, int]:
     """The estimate of the lectures: weights and Adam's two moments of trained models, weights of frozen ones, and
     nothing else.
     """
@@ -67,43 +67,50 @@ def lectures(work: Workload) -> dict[str, int]:
     return of_trained | dict.fromkeys(("reference", "reward model")[:frozen], weights)
 
 
-def trained_weights(work: Workload) -> int:
+def count_trained_weights(work: Workload) -> int:
     """Weights that the optimizer updates: all, or those of the adapter."""
     return work.shape.adapter(work.rank) if work.rank else work.shape.weights
 
 
-def _states(work: Workload) -> list[Term]:
+def _list_training_state_terms(work: Workload) -> list[Term]:
     """Weights, masters, optimizer and gradients of the policy and its critic."""
     shape, split = work.shape, work.devices if work.shard else 1  # of the moments; weights and gradients are whole
     if not work.trained:
-        return [Term("weights", shape.weights * _size(work), "always", f"{shape.weights:,} x {_size(work)} bytes")]
+        return [
+            Term(
+                "weights",
+                shape.weights * _get_bytes_per_number(work),
+                "always",
+                f"{shape.weights:,} x {_get_bytes_per_number(work)} bytes",
+            )
+        ]
     if work.shard == "model" and work.devices > 1:
-        return _divided(work)
+        return _list_sharded_state_terms(work)
     weight, gradient, master, moment = TRAINED[work.precision]
-    trained, shard = trained_weights(work), f" / {split} devices" if split > 1 else ""
+    trained, shard = count_trained_weights(work), f" / {split} devices" if split > 1 else ""
     largest = max(BUCKET, shape.vocabulary * shape.width)  # a weight is in one bucket
-    state_terms = [_product("weights", shape.weights + (trained if work.rank else 0), weight)]
+    state_terms = [_make_product_term("weights", shape.weights + (trained if work.rank else 0), weight)]
     models = [("", trained)]
     if work.critic:
         critic = trained if work.rank else shape.body
-        state_terms.append(_product("critic's weights", critic, weight))
+        state_terms.append(_make_product_term("critic's weights", critic, weight))
         models.append(("critic's ", critic))
     for whose, count in models:
         single = (count if work.rank else shape.hidden()) if work.optimizer == "muon" else 0  # weights with one moment
         state_terms += [
-            _product(f"{whose}masters in fp32", count, master),
-            _product(f"{whose}optimizer", 2 * count - single, moment, split, shard),
-            _product(f"{whose}gradients", count, gradient, when="training"),
+            _make_product_term(f"{whose}masters in fp32", count, master),
+            _make_product_term(f"{whose}optimizer", 2 * count - single, moment, split, shard),
+            _make_product_term(f"{whose}gradients", count, gradient, when="training"),
         ]
     if work.best:
-        state_terms.append(_product("best weights", trained, master or weight))
+        state_terms.append(_make_product_term("best weights", trained, master or weight))
     if work.devices > 1:
-        state_terms.append(_product("bucket of gradients", min(trained, largest), FLOAT, when="training"))
-    state_terms.append(_product("sums of gradients", work.variances * trained, FLOAT, when="training"))
+        state_terms.append(_make_product_term("bucket of gradients", min(trained, largest), FLOAT, when="training"))
+    state_terms.append(_make_product_term("sums of gradients", work.variances * trained, FLOAT, when="training"))
     return state_terms
 
 
-def _divided(work: Workload) -> list[Term]:
+def _list_sharded_state_terms(work: Workload) -> list[Term]:
     """The same where devices divide the model: rows of each weight, and what is gathered of it at a time."""
     shape, rows = work.shape, f" / {work.devices} devices"
     weight, _, master, moment = TRAINED[work.precision]
@@ -113,46 +120,48 @@ def _divided(work: Workload) -> list[Term]:
     for whose, count in (("", shape.weights), *([("critic's ", shape.body)] if work.critic else [])):
         single = shape.hidden() if work.optimizer == "muon" else 0
         state_terms += [
-            _product(f"{whose}weights", count, kept, work.devices, rows),
-            _product(f"{whose}optimizer", 2 * count - single, moment, work.devices, rows),
-            _product(f"{whose}gradients", count, kept, work.devices, rows, when="training"),
-            _product(f"{whose}gathered weights", near, weight, when="training"),
-            _product(f"{whose}gradients that are summed", outside + shape.layer, weight + 2 * FLOAT, when="training"),
-            _product(f"{whose}weights as they are read", count, max(kept, weight), when="loading"),
+            _make_product_term(f"{whose}weights", count, kept, work.devices, rows),
+            _make_product_term(f"{whose}optimizer", 2 * count - single, moment, work.devices, rows),
+            _make_product_term(f"{whose}gradients", count, kept, work.devices, rows, when="training"),
+            _make_product_term(f"{whose}gathered weights", near, weight, when="training"),
+            _make_product_term(
+                f"{whose}gradients that are summed", outside + shape.layer, weight + 2 * FLOAT, when="training"
+            ),
+            _make_product_term(f"{whose}weights as they are read", count, max(kept, weight), when="loading"),
         ]
     if work.sampled_here:
-        state_terms.append(_product("gathered policy", shape.weights, weight, when="sampling"))
+        state_terms.append(_make_product_term("gathered policy", shape.weights, weight, when="sampling"))
     if work.best and work.device == "cpu":
-        state_terms.append(_product("best weights", shape.weights, kept))
-    state_terms.append(_product("sums of gradients", work.variances * shape.weights, FLOAT, when="training"))
+        state_terms.append(_make_product_term("best weights", shape.weights, kept))
+    state_terms.append(_make_product_term("sums of gradients", work.variances * shape.weights, FLOAT, when="training"))
     return state_terms
 
 
-def _frozen(work: Workload) -> list[Term]:
+def _list_frozen_model_terms(work: Workload) -> list[Term]:
     """Models that only read: the reference (with LoRA the policy without its adapter, for DPO known beforehand), the
     reward model.
     """
     frozen_terms = []
     if work.reference and not work.rank:
-        frozen_terms.append(_product("reference", work.shape.weights, _size(work)))
+        frozen_terms.append(_make_product_term("reference", work.shape.weights, _get_bytes_per_number(work)))
     if work.scorer is not None:
-        frozen_terms.append(_product("reward model", work.scorer.weights, _size(work)))
+        frozen_terms.append(_make_product_term("reward model", work.scorer.weights, _get_bytes_per_number(work)))
     return frozen_terms
 
 
-def _pass(work: Workload) -> list[Term]:
+def _list_training_pass_terms(work: Workload) -> list[Term]:
     """What one pass with gradients keeps."""
     if not work.trained:
         return []
-    activation_bytes, how = activations(work)
+    activation_bytes, how = compute_activation_bytes(work)
     graphs = 2 if work.stage == "ppo" else 1  # the losses of policy and critic stand together
     pass_terms = [
         Term("activations", activation_bytes * graphs, "training", how + (" x 2 models" if graphs == 2 else "")),
-        Term("logits", *_logits(work)),
+        Term("logits", *_compute_logits_memory(work)),
     ]
     if work.device == "cpu" and not (work.shard == "model" and work.devices > 1):  # which gives back what it frees
         share = HOLES["several" if work.parts > 1 or work.stage in ("ppo", "reinforce") else "one pass"]
-        gradients = sum(term.bytes for term in _states(work) if term.name.endswith("gradients"))
+        gradients = sum(term.bytes for term in _list_training_state_terms(work) if term.name.endswith("gradients"))
         kept = sum(term.bytes for term in pass_terms) + gradients
         pass_terms.append(
             Term("holes in the heap", round(share * kept), "training", f"{share:.0%} of a pass, as measured")
@@ -160,15 +169,15 @@ def _pass(work: Workload) -> list[Term]:
     return pass_terms
 
 
-def activations(work: Workload) -> tuple[int, str]:
+def compute_activation_bytes(work: Workload) -> tuple[int, str]:
     """Bytes that the layers keep for the backward pass of one pass of one device, and their product in words."""
-    shape, size, rows = work.shape, _size(work), work.rows
+    shape, size, rows = work.shape, _get_bytes_per_number(work), work.rows
     apart = work.whole or work.checkpointing  # no prompt is shared
     length = work.prompt + work.answer - (0 if apart else 1)  # behind a shared prompt the last token is not read
     read = length if apart else work.answer - 1
     tokens = rows * read + (0 if apart else work.prompts * work.prompt)
-    per = layer_bytes(shape, size, work.rank)
-    last = _norm(shape, size, bool(work.rank))  # behind the layers
+    per = count_layer_bytes_per_token(shape, size, work.rank)
+    last = _count_norm_bytes_per_token(shape, size, bool(work.rank))  # behind the layers
     # A mask is one number for each pair of tokens in each layer; keys and values are then repeated for all heads.
     attended = rows * size * (read * length + 2 * length * shape.query_width - 2 * read * shape.key_width)
     if work.checkpointing:
@@ -178,7 +187,7 @@ def activations(work: Workload) -> tuple[int, str]:
     return kept, f"{tokens:,} tokens x {shape.layers} layers x {per:,} bytes, and masks"
 
 
-def layer_bytes(shape: Shape, size: int, rank: int = 0) -> int:
+def count_layer_bytes_per_token(shape: Shape, size: int, rank: int = 0) -> int:
     """Bytes that a layer keeps for each token without a mask, at `size` bytes a number.
 
     Two norms; queries, keys and values as attention reads them, its output and the logarithm of its sum; with a gate:
@@ -192,21 +201,26 @@ def layer_bytes(shape: Shape, size: int, rank: int = 0) -> int:
     if shape.kind == "gpt_neox":  # queries and keys stand beside what rotary positions make of them
         attention += size * (q + k)
     forward = {"gpt2": 5 * f, "gpt_neox": 2 * f}.get(shape.kind, 4 * f) * size
-    return 2 * _norm(shape, size, bool(rank)) + attention + forward + size * rank * len(shape.matrices)
+    return (
+        2 * _count_norm_bytes_per_token(shape, size, bool(rank))
+        + attention
+        + forward
+        + size * rank * len(shape.matrices)
+    )
 
 
-def _norm(shape: Shape, size: int, frozen: bool) -> int:
+def _count_norm_bytes_per_token(shape: Shape, size: int, frozen: bool) -> int:
     """Llama's norm keeps its input in fp32, a scale, what its weights multiply (for their gradient), and its output."""
     if not shape.gated:
         return 2 * size * shape.width + 2 * size
     return (FLOAT + size * (1 if frozen else 2)) * shape.width + FLOAT
 
 
-def _logits(work: Workload) -> tuple[int, When, str]:
+def _compute_logits_memory(work: Workload) -> tuple[int, When, str]:
     """Logits of one pass with what stands beside them: log-probabilities, the gradient, copies where a mask picks
     tokens.
     """
-    shape, size = work.shape, _size(work)
+    shape, size = work.shape, _get_bytes_per_number(work)
     answers = work.rows * work.answer
     positions = work.rows * (work.prompt + work.answer) if work.whole else answers
     if positions * shape.vocabulary >= LARGE and shape.vocabulary:
@@ -220,12 +234,12 @@ def _logits(work: Workload) -> tuple[int, When, str]:
     return copies * shape.vocabulary, "training", f"{answers:,} tokens x {shape.vocabulary:,}, and copies of them"
 
 
-def _sampling(work: Workload) -> list[Term]:
+def _list_sampling_terms(work: Workload) -> list[Term]:
     """What answers hold while they are sampled: keys and values, and the last token's distribution."""
     rows = work.sampled_here
     if not rows:
         return []
-    shape, size, prompts = work.shape, _size(work), -(-work.sampled_here // work.samples)
+    shape, size, prompts = work.shape, _get_bytes_per_number(work), -(-work.sampled_here // work.samples)
     shared = work.device == "cpu" and work.samples > 1  # tasks/algorithms/language/shared_prompts.py
     tokens = rows * work.answer + work.prompt * (prompts if shared else rows + prompts)
     cache = 2 * size * shape.key_width * shape.layers * tokens
@@ -244,10 +258,12 @@ def _sampling(work: Workload) -> list[Term]:
     return sampling_terms
 
 
-def _size(work: Workload) -> int:
+def _get_bytes_per_number(work: Workload) -> int:
     """Bytes of a number that the model computes with."""
     return TRAINED[work.precision][0]
 
 
-def _product(name: str, count: int, size: int, split: int = 1, shard: str = "", when: When = "always") -> Term:
+def _make_product_term(
+    name: str, count: int, size: int, split: int = 1, shard: str = "", when: When = "always"
+) -> Term:
     return Term(name, -(-count * size // split), when, f"{count:,} x {size} bytes{shard}")

@@ -94,13 +94,13 @@ class Workload:
         return -(-self.sampled // self.devices)
 
 
-def workload(stage: str, shape: Shape, sections: Mapping[str, Any], options: MemoryOptions) -> Workload:
+def build_workload(stage: str, shape: Shape, sections: Mapping[str, Any], options: MemoryOptions) -> Workload:
     """The stage as `sections`, the sections as Configs, and the options say; ConfigError for what it cannot do."""
     section = sections[stage]
     if stage in SAMPLED:
         if options.lora_rank:
             raise ConfigError(f"--lora-rank: {stage} trains nothing")
-        return _sampling(stage, shape, section, options)
+        return _build_sampling_workload(stage, shape, section, options)
     training = section.training
     lora = getattr(section, "lora", None)
     rank = (lora.rank if lora else 0) if options.lora_rank is None else options.lora_rank
@@ -113,14 +113,14 @@ def workload(stage: str, shape: Shape, sections: Mapping[str, Any], options: Mem
         "rank": rank,
     }
     if stage in TRAINED_BY_REWARD:
-        return _by_reward(stage, shape, sections, options, common)
-    answers = _answers(sections) if stage in PAIRWISE else 1
+        return _build_reward_training_workload(stage, shape, sections, options, common)
+    answers = _count_answers_per_prompt(sections) if stage in PAIRWISE else 1
     rows = section.prompts_per_batch if stage in PAIRWISE else section.batch_size
     batch = (options.batch or rows) * answers
     if stage == "rejection_sft":
-        prompt, answer, assumed = _prompted(stage, shape, section, options)
+        prompt, answer, assumed = _get_prompt_and_answer_lengths(stage, shape, section, options)
     else:
-        length, assumed = _length(stage, shape, section, options)
+        length, assumed = _get_sequence_length(stage, shape, section, options)
         prompt = length // 2 if stage in PAIRWISE else 0
         answer = length - prompt
     return Workload(
@@ -133,11 +133,11 @@ def workload(stage: str, shape: Shape, sections: Mapping[str, Any], options: Mem
     )  # fmt: skip
 
 
-def _by_reward(
+def _build_reward_training_workload(
     stage: str, shape: Shape, sections: Mapping[str, Any], options: MemoryOptions, common: Mapping[str, Any]
 ) -> Workload:
     section = sections[stage]
-    prompt, answer, assumed = _prompted(stage, shape, section, options)
+    prompt, answer, assumed = _get_prompt_and_answer_lengths(stage, shape, section, options)
     batch = (options.batch or section.prompts_per_step) * section.samples
     critic = stage == "ppo" or (stage == "reinforce" and section.baseline == "critic")
     paid = options.all_models or any(map(section.reward.get, BY_MODEL))
@@ -151,8 +151,8 @@ def _by_reward(
     )  # fmt: skip
 
 
-def _sampling(stage: str, shape: Shape, section: Any, options: MemoryOptions) -> Workload:
-    prompt, answer, assumed = _prompted(stage, shape, section, options)
+def _build_sampling_workload(stage: str, shape: Shape, section: Any, options: MemoryOptions) -> Workload:
+    prompt, answer, assumed = _get_prompt_and_answer_lengths(stage, shape, section, options)
     sampled = (options.batch or section.batch_size) * section.samples
     return Workload(
         stage, shape, options.precision or "fp32", "none", False, 0, batch=sampled, micro_batch=None, accumulate=1,
@@ -161,12 +161,12 @@ def _sampling(stage: str, shape: Shape, section: Any, options: MemoryOptions) ->
     )  # fmt: skip
 
 
-def _answers(sections: Mapping[str, Any]) -> int:
+def _count_answers_per_prompt(sections: Mapping[str, Any]) -> int:
     """Distinct answers to a prompt in a batch of pairs: all that were ranked, or two."""
     return int(sections["responses"].samples) if sections["preferences"].source == "annotator" else 2
 
 
-def _length(stage: str, shape: Shape, section: Any, options: MemoryOptions) -> tuple[int, str]:
+def _get_sequence_length(stage: str, shape: Shape, section: Any, options: MemoryOptions) -> tuple[int, str]:
     specified = options.sequence or (section.context if stage == "pretrained" else getattr(section, "max_length", None))
     if specified:
         return specified, ""
@@ -174,7 +174,9 @@ def _length(stage: str, shape: Shape, section: Any, options: MemoryOptions) -> t
     return length, f"sequences of {length:,} tokens are assumed; --sequence, or {stage}.max_length, says otherwise"
 
 
-def _prompted(stage: str, shape: Shape, section: Any, options: MemoryOptions) -> tuple[int, int, str]:
+def _get_prompt_and_answer_lengths(
+    stage: str, shape: Shape, section: Any, options: MemoryOptions
+) -> tuple[int, int, str]:
     """Tokens of prompt and answer: the prompt has what a whole sequence has beside the answer."""
     answer = section.max_new_tokens
     if options.sequence:
@@ -184,6 +186,6 @@ def _prompted(stage: str, shape: Shape, section: Any, options: MemoryOptions) ->
     return prompt, answer, f"prompts of {prompt:,} tokens are assumed; --sequence sets prompt and answer together"
 
 
-def on(work: Workload, device: Device, devices: int, shard: Shard) -> Workload:
+def assign_devices(work: Workload, device: Device, devices: int, shard: Shard) -> Workload:
     """The same on so many devices."""
     return replace(work, device=device, devices=devices, shard=shard)

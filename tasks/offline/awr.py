@@ -6,7 +6,7 @@ import torch
 
 from tasks.algorithms.offline import awr
 from tasks.algorithms.offline.adam import Adam
-from tasks.common.config import settings_of
+from tasks.common.config import build_settings
 from tasks.offline.configs.awr import AwrConfig
 from tasks.offline.datasets.dataset_files import StoredDataset
 from tasks.offline.training import learners
@@ -27,11 +27,11 @@ def run(config: AwrConfig, transitions: Path, out: Path) -> Metrics:
             "policy": Adam(agent.policy.parameters(), config.learning_rate),
             "value": Adam(agent.value.parameters(), config.value_learning_rate),
         }
-        settings = settings_of(config, awr.AwrSettings)
+        settings = build_settings(config, awr.AwrSettings)
         steps = awr.fit(agent, optimizers, data, settings, batch_size=config.batch_size, generator=generator)
         return Learner(agent.policy, {"agent": agent, **optimizers}, steps)
 
-    return learners.run("awr", config, transitions, out, {config.variant: build})
+    return learners.train_all_variants("awr", config, transitions, out, {config.variant: build})
 
 
 if __name__ == "__main__":

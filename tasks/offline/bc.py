@@ -27,12 +27,14 @@ METRICS = {f"VARIANT/{name}": text for name, text in {**learners.STEP, **CURVES}
 def run(config: BcConfig, transitions: Path, out: Path) -> Metrics:
     """Clone with every share and seed; policies and curves go to `out`."""
     variants: dict[str, Callable[[StoredDataset, int, torch.Generator], Learner]] = {
-        name: partial(_build, config, share) for name, share in config.shares.items()
+        name: partial(_build_bc_learner, config, share) for name, share in config.shares.items()
     }
-    return learners.run("bc", config, transitions, out, variants)
+    return learners.train_all_variants("bc", config, transitions, out, variants)
 
 
-def _build(config: BcConfig, share: float, dataset: StoredDataset, seed: int, generator: torch.Generator) -> Learner:
+def _build_bc_learner(
+    config: BcConfig, share: float, dataset: StoredDataset, seed: int, generator: torch.Generator
+) -> Learner:
     data = dataset.transitions.best(share)
     kind = Preferences if dataset.spaces.discrete else MeanAction
     policy = kind(dataset.spaces, config.hidden).to(data.device)
@@ -40,7 +42,7 @@ def _build(config: BcConfig, share: float, dataset: StoredDataset, seed: int, ge
     optimizer = Adam(policy.parameters(), config.learning_rate)
     source: Transitions | Relabelled = data
     if config.relabel != "none":
-        source = Relabelled(data, simulators.goals_of(dataset.environment), config.relabel, share=1.0)
+        source = Relabelled(data, simulators.get_environment_goals(dataset.environment), config.relabel, share=1.0)
     steps = bc.fit(policy, optimizer, source, batch_size=config.batch_size, generator=generator)
     return Learner(policy, {"policy": policy, "optimizer": optimizer}, steps)
 

@@ -26,15 +26,15 @@ from tasks.algorithms.offline.behaviour import BehaviourSettings, fit
 from tasks.algorithms.offline.networks.actors import Behaviour, Sampled, Tanh
 from tasks.common import tables
 from tasks.common.errors import DataError
-from tasks.common.estimates import bootstrap
-from tasks.common.tracking import track
+from tasks.common.estimates import bootstrap_mean
+from tasks.common.tracking import record_training_rows
 from tasks.offline.configs.behaviour import BehaviourConfig, BehaviourTraining
 from tasks.offline.datasets import dataset_files
 from tasks.offline.datasets.episodes import Episode
 from tasks.offline.datasets.normalized_score import ScoreReference
 from tasks.offline.datasets.tables import BehaviourReturns
 from tasks.offline.environments import saved_environments, simulators
-from tasks.offline.environments.rollouts import as_player, play
+from tasks.offline.environments.rollouts import play_seeded_episodes, wrap_as_player
 from tasks.offline.policies import files
 from tasks.offline.policies.behaviour_folder import EXPERT, MEDIUM, RANDOM, REFERENCE, REPLAY
 from tasks.offline.training.on_policy import VectorCollector
@@ -74,50 +74,56 @@ def run(config: BehaviourConfig, environment_files: Path, out: Path) -> Metrics:
     training = config.environments[out.name]
     environment = training.id or out.name
     torch.manual_seed(config.seed)
-    policy = Behaviour(simulators.spaces_of(environment), config.hidden)
+    policy = Behaviour(simulators.get_policy_spaces(environment), config.hidden)
     out.mkdir(parents=True, exist_ok=True)
-    saved_environments.keep(environment, out)
-    checkpoints, replay = [_look(environment, policy, 0, config)], list[Episode]()
+    saved_environments.copy_environment_file(environment, out)
+    checkpoints, replay = [_evaluate_checkpoint(environment, policy, 0, config)], list[Episode]()
 
     @cache
     def again(checkpoint: Checkpoint) -> Checkpoint:
-        returns = _play(environment, checkpoint.policy, config.final_episodes, SECOND_LOOK)
+        returns = _measure_returns(environment, checkpoint.policy, config.final_episodes, SECOND_LOOK)
         return replace(checkpoint, value=float(returns.mean()))
 
     if training.steps:
         collector = VectorCollector(environment, config.copies, config.seed)
         updates = max(1, training.steps // (config.copies * config.horizon))
-        rows = track(_train(config, training, environment, policy, collector, checkpoints, updates), updates)
+        rows = record_training_rows(
+            _train_ppo(config, training, environment, policy, collector, checkpoints, updates), updates
+        )
         collector.close()
-        chosen = choose(out.name, training.medium, config.finalists, checkpoints, again)
+        chosen = select_tier_checkpoints(out.name, training.medium, config.finalists, checkpoints, again)
         replay = collector.ended_by(chosen[MEDIUM].steps)
         tables.write_curves(rows, out / "curve.csv")
     else:
         chosen = {RANDOM: again(checkpoints[0])}
     _write_evaluations(checkpoints, out / "evaluations.csv")
     returns = {
-        tier: _play(environment, tier_checkpoint.policy, config.measure_episodes, MEASURED_BY)
+        tier: _measure_returns(environment, tier_checkpoint.policy, config.measure_episodes, MEASURED_BY)
         for tier, tier_checkpoint in chosen.items()
     }
-    tables.write(BehaviourReturns, _table(returns), out / "measured.parquet")
-    reference = reference_of(out.name, environment, {tier: float(values.mean()) for tier, values in returns.items()})
+    tables.write_table(BehaviourReturns, _build_returns_table(returns), out / "measured.parquet")
+    reference = compute_score_reference(
+        out.name, environment, {tier: float(values.mean()) for tier, values in returns.items()}
+    )
     ends = {} if reference is None else asdict(reference)
     (out / REFERENCE).write_text(json.dumps({"environment": environment, **ends}, indent=2) + "\n")
     for tier, checkpoint in chosen.items():
-        files.save(checkpoint.policy, out / tier)
+        files.save_policy(checkpoint.policy, out / tier)
     if replay and reference is not None:
-        dataset_files.write(out / REPLAY, environment, replay, reference, {"source": REPLAY, "seed": config.seed})
+        dataset_files.write_offline_dataset(
+            out / REPLAY, environment, replay, reference, {"source": REPLAY, "seed": config.seed}
+        )
     return {
         tier: {
             "steps": tier_checkpoint.steps,
             "chosen_at": tier_checkpoint.value,
-            **asdict(bootstrap(returns[tier], config.seed, 1000)),
+            **asdict(bootstrap_mean(returns[tier], config.seed, 1000)),
         }
         for tier, tier_checkpoint in chosen.items()
     }
 
 
-def _train(
+def _train_ppo(
     config: BehaviourConfig,
     training: BehaviourTraining,
     environment: str,
@@ -145,17 +151,19 @@ def _train(
     )
     for update, metrics in enumerate(steps, start=1):
         if update % training.evaluate_every == 0 or update == updates:
-            checkpoints.append(_look(environment, policy, update * config.copies * config.horizon, config))
+            checkpoints.append(
+                _evaluate_checkpoint(environment, policy, update * config.copies * config.horizon, config)
+            )
         yield {name: metric.item() for name, metric in metrics.items()}
 
 
-def _look(environment: str, policy: Behaviour, steps: int, config: BehaviourConfig) -> Checkpoint:
+def _evaluate_checkpoint(environment: str, policy: Behaviour, steps: int, config: BehaviourConfig) -> Checkpoint:
     """The current policy, with the first look at it."""
-    value = _play(environment, policy, config.evaluate_episodes, FIRST_LOOK).mean()
+    value = _measure_returns(environment, policy, config.evaluate_episodes, FIRST_LOOK).mean()
     return Checkpoint(steps, float(value), deepcopy(policy))
 
 
-def choose(
+def select_tier_checkpoints(
     name: str,
     medium: float,
     finalists: int,
@@ -187,12 +195,14 @@ def choose(
     return {RANDOM: random, MEDIUM: min(map(again, near), key=distance), EXPERT: expert}
 
 
-def reference_of(name: str, environment: str, returns: Mapping[str, float]) -> ScoreReference | None:
+def compute_score_reference(name: str, environment: str, returns: Mapping[str, float]) -> ScoreReference | None:
     """From the random policy's return to the optimum where it is known, else to the expert's, else to D4RL's maximum;
     None without any.
     """
-    optimum = simulators.optimum(environment)
-    maximum = optimum if optimum is not None else returns.get(EXPERT, dataset_files.known_maximum(environment))
+    optimum = simulators.find_best_possible_return(environment)
+    maximum = (
+        optimum if optimum is not None else returns.get(EXPERT, dataset_files.find_known_maximum_return(environment))
+    )
     if maximum is None:
         return None
     if maximum <= returns[RANDOM]:
@@ -203,9 +213,9 @@ def reference_of(name: str, environment: str, returns: Mapping[str, float]) -> S
     return ScoreReference(returns[RANDOM], maximum)
 
 
-def _play(environment: str, policy: Behaviour, episodes: int, seed: int) -> NDArray[np.float64]:
+def _measure_returns(environment: str, policy: Behaviour, episodes: int, seed: int) -> NDArray[np.float64]:
     """The returns of whole episodes, played with random actions."""
-    return play(environment, as_player(Sampled(policy, seed)), episodes, seed).returns
+    return play_seeded_episodes(environment, wrap_as_player(Sampled(policy, seed)), episodes, seed).returns
 
 
 def _write_evaluations(checkpoints: Sequence[Checkpoint], path: Path) -> None:
@@ -213,7 +223,7 @@ def _write_evaluations(checkpoints: Sequence[Checkpoint], path: Path) -> None:
     pd.DataFrame(rows).to_csv(path, index=False)
 
 
-def _table(returns: Mapping[str, NDArray[np.float64]]) -> pd.DataFrame:
+def _build_returns_table(returns: Mapping[str, NDArray[np.float64]]) -> pd.DataFrame:
     frames = [
         pd.DataFrame({"policy": tier, "episode": range(len(values)), "total": values})
         for tier, values in returns.items()

@@ -20,7 +20,14 @@ from tasks.offline.configs.learners import ExplorationConfig
 from tasks.offline.datasets.dataset_files import StoredDataset
 from tasks.offline.training import learners, q_learning
 from tasks.offline.training.learners import Learner
-from tasks.offline.training.online import EPISODES, Act, Explorer, FineTuning, as_seen, exploration
+from tasks.offline.training.online import (
+    EPISODES,
+    Act,
+    Explorer,
+    FineTuning,
+    build_exploration_config,
+    return_unchanged,
+)
 from tasks.stage import Metrics, main
 
 CURVES = {
@@ -37,35 +44,37 @@ METRICS = {f"VARIANT/{name}": text for name, text in {**learners.STEP, **CURVES}
 def run(config: CqlConfig, transitions: Path, out: Path) -> Metrics:
     """Learn with every weight and seed; policies and curves go to `out`."""
     variants: dict[str, Callable[[StoredDataset, int, torch.Generator], Learner]] = {
-        name: partial(_build, config, variant) for name, variant in config.variants.items()
+        name: partial(_build_cql_learner, config, variant) for name, variant in config.variants.items()
     }
-    return learners.run("cql", config, transitions, out, variants)
+    return learners.train_all_variants("cql", config, transitions, out, variants)
 
 
-def _build(
+def _build_cql_learner(
     config: CqlConfig, variant: CQLVariant, dataset: StoredDataset, seed: int, generator: torch.Generator
 ) -> Learner:
     if not dataset.spaces.discrete:
-        return _continuous(config, variant, dataset, seed, generator)
+        return _build_continuous_learner(config, variant, dataset, seed, generator)
     objective = partial(
-        cql.loss,
+        cql.cql_loss,
         gamma=config.gamma,
         double=True,
         huber=config.loss == "huber",
         alpha=variant.discrete,
         calibrated=variant.calibrated,
     )
-    policy = q_learning.network(config, dataset)
-    data = q_learning.normalised(policy.normaliser, dataset.transitions)
+    policy = q_learning.build_q_network(config, dataset)
+    data = q_learning.normalise_observations(policy.normaliser, dataset.transitions)
     tuning = config.fine_tuning
-    plays = exploration(tuning, tuning.epsilon)
-    explorer = partial(_explorer, config, dataset, seed, generator, policy.act, plays, preprocess=policy.normaliser)
-    batches, state = _batches(config, variant, data, generator, explorer)
-    learner = q_learning.learner(config, objective, policy, batches)
+    plays = build_exploration_config(tuning, tuning.epsilon)
+    explorer = partial(
+        _make_explorer, config, dataset, seed, generator, policy.act, plays, preprocess=policy.normaliser
+    )
+    batches, state = _make_batches(config, variant, data, generator, explorer)
+    learner = q_learning.build_q_learner(config, objective, policy, batches)
     return replace(learner, state={**learner.state, **state})
 
 
-def _continuous(
+def _build_continuous_learner(
     config: CqlConfig, variant: CQLVariant, dataset: StoredDataset, seed: int, generator: torch.Generator
 ) -> Learner:
     continuous, data = config.continuous, dataset.transitions
@@ -87,13 +96,15 @@ def _continuous(
         calibrated=variant.calibrated,
     )
     act = partial(agent.policy.drawn, generator=generator)
-    explorer = partial(_explorer, config, dataset, seed, generator, act, exploration(config.fine_tuning))
-    batches, state = _batches(config, variant, data, generator, explorer)
+    explorer = partial(
+        _make_explorer, config, dataset, seed, generator, act, build_exploration_config(config.fine_tuning)
+    )
+    batches, state = _make_batches(config, variant, data, generator, explorer)
     steps = cql_continuous.fit(agent, optimizers, batches, settings, generator)
     return Learner(agent.policy, {"agent": agent, **optimizers, **state}, steps)
 
 
-def _batches(
+def _make_batches(
     config: CqlConfig,
     variant: CQLVariant,
     data: Transitions,
@@ -109,14 +120,14 @@ def _batches(
     return tuning.batches(config.batch_size, generator), {"tuning": tuning}
 
 
-def _explorer(
+def _make_explorer(
     config: CqlConfig,
     dataset: StoredDataset,
     seed: int,
     generator: torch.Generator,
     act: Act,
     plays: ExplorationConfig,
-    preprocess: Act = as_seen,
+    preprocess: Act = return_unchanged,
 ) -> Explorer:
     device = dataset.transitions.device
     return Explorer(

@@ -34,13 +34,13 @@ def run(config: DecisionTransformerConfig, transitions: Path, language: Path, te
     dataset_config = config.datasets[transitions.name]
     config = config.model_copy(update={"steps": dataset_config.steps or config.steps})
     variants = {
-        name: partial(_build, config, dataset_config, variant, language, texts)
+        name: partial(_build_dt_learner, config, dataset_config, variant, language, texts)
         for name, variant in config.variants.items()
     }
-    return learners.run("decision_transformer", config, transitions, out, variants, language, texts)
+    return learners.train_all_variants("decision_transformer", config, transitions, out, variants, language, texts)
 
 
-def _build(
+def _build_dt_learner(
     config: DecisionTransformerConfig,
     dataset_config: ReturnTargets,
     variant: DTVariant,
@@ -51,7 +51,7 @@ def _build(
     generator: torch.Generator,
 ) -> Learner:
     device = dataset.transitions.device
-    trunk, words = _trunk(config, 3 * dataset_config.context, variant.init, language, generator, device)
+    trunk, words = _build_trunk(config, 3 * dataset_config.context, variant.init, language, generator, device)
     episodes = EpisodeWindows(dataset.transitions, dataset_config.context)
     model = dt.DecisionTransformer(
         dataset.spaces,
@@ -64,19 +64,19 @@ def _build(
     model.normaliser.fit(dataset.transitions.observations)
     learned, auxiliary = nn.ModuleList([model]), None
     if variant.text:
-        stream, vocabulary = _stream(config, language, texts)
-        words = words or text_pretraining.new(vocabulary, trunk.width, config.text.length)
+        stream, vocabulary = _load_token_stream(config, language, texts)
+        words = words or text_pretraining.make_text_model(vocabulary, trunk.width, config.text.length)
         learned.append(words)
-        rows = text_pretraining.cuttings(stream, config.text.rows, config.text.length, generator)
-        auxiliary = partial(_next_loss, words, trunk, rows, device)
+        rows = text_pretraining.iterate_random_text_rows(stream, config.text.rows, config.text.length, generator)
+        auxiliary = partial(_compute_next_text_loss, words, trunk, rows, device)
     learned.to(device)
-    optimizer = _optimizer(config, learned, config.learning_rate, config.steps, config.warmup)
+    optimizer = _make_optimizer(config, learned, config.learning_rate, config.steps, config.warmup)
     batches = episodes.batches(config.batch_size, generator)
     steps = dt.fit(model, optimizer, batches, auxiliary=auxiliary, weight=variant.text)
     return Learner(model, {"model": learned, "optimizer": optimizer}, steps)
 
 
-def _trunk(
+def _build_trunk(
     config: DecisionTransformerConfig,
     window: int,
     init: Init,
@@ -88,18 +88,18 @@ def _trunk(
     if all(variant.init != "language" for variant in config.variants.values()):
         trunk: trunks.Trunk = Transformer(config.width, config.layers, config.heads, config.dropout)
     else:
-        model = _language_model(config, window, language)
+        model = _load_language_model(config, window, language)
         if init == "language":
             return model.trunk, model.text(config.text.length)
-        trunk = trunks.build(model.trunk.sizes)
+        trunk = trunks.build_trunk(model.trunk.sizes)
     if init == "synthetic":
-        _pretrain(config, trunk, generator, device)
+        _pretrain_on_markov_chain(config, trunk, generator, device)
     return trunk, None
 
 
-def _language_model(config: DecisionTransformerConfig, window: int, directory: Path) -> trunks.LanguageModel:
-    source, revision = _source(config, directory)
-    model = trunks.language_model(source, revision)
+def _load_language_model(config: DecisionTransformerConfig, window: int, directory: Path) -> trunks.LanguageModel:
+    source, revision = _get_language_model_source(config, directory)
+    model = trunks.load_language_model(source, revision)
     reads = any(variant.text for variant in config.variants.values())
     needed = max(window, config.text.length if reads else 0)
     if model.positions is not None and needed > model.longest:
@@ -107,12 +107,12 @@ def _language_model(config: DecisionTransformerConfig, window: int, directory: P
     return model
 
 
-def _source(config: DecisionTransformerConfig, directory: Path) -> tuple[str | Path, str | None]:
+def _get_language_model_source(config: DecisionTransformerConfig, directory: Path) -> tuple[str | Path, str | None]:
     chosen = config.language
     return (directory, None) if chosen.source == "directory" else (chosen.hub_id, chosen.hub_revision)
 
 
-def _optimizer(
+def _make_optimizer(
     config: DecisionTransformerConfig, learned: nn.Module, learning_rate: float, steps: int, warmup: int
 ) -> AdamW:
     return AdamW(
@@ -126,30 +126,30 @@ def _optimizer(
     )
 
 
-def _pretrain(
+def _pretrain_on_markov_chain(
     config: DecisionTransformerConfig, trunk: trunks.Trunk, generator: torch.Generator, device: torch.device
 ) -> None:
     """Teach the trunk to predict a Markov chain; the embeddings that served for it are forgotten."""
     how = config.synthetic
-    words = text_pretraining.new(how.states, trunk.width, how.length)
-    optimizer = _optimizer(config, nn.ModuleList([trunk, words]).to(device), how.learning_rate, how.steps, 0)
-    for rows in islice(text_pretraining.chain(how.states, how.rows, how.length, generator), how.steps):
+    words = text_pretraining.make_text_model(how.states, trunk.width, how.length)
+    optimizer = _make_optimizer(config, nn.ModuleList([trunk, words]).to(device), how.learning_rate, how.steps, 0)
+    for rows in islice(text_pretraining.iterate_markov_chains(how.states, how.rows, how.length, generator), how.steps):
         optimizer.step(words.loss(trunk, rows.to(device)))
 
 
-def _next_loss(
+def _compute_next_text_loss(
     words: text_pretraining.Text, trunk: trunks.Trunk, rows: Iterator[Tensor], device: torch.device
 ) -> Tensor:
     return words.loss(trunk, next(rows).to(device))
 
 
-def _stream(config: DecisionTransformerConfig, language: Path, texts: Path) -> tuple[Tensor, int]:
+def _load_token_stream(config: DecisionTransformerConfig, language: Path, texts: Path) -> tuple[Tensor, int]:
     """All text as one row of tokens, and the size of their vocabulary."""
-    source, revision = _source(config, language)
+    source, revision = _get_language_model_source(config, language)
     tokenizer = model_files.load_tokenizer(source, **({} if revision is None else {"revision": revision}))
     table = texts / "corpus.parquet"
     if table.is_file():
-        documents = tables.read(Documents, table)["text"].tolist()
+        documents = tables.read_table(Documents, table)["text"].tolist()
     else:
         documents = [file.read_text() for file in sorted(texts.glob("*.txt"))]
     lines = [line for document in documents for line in document.splitlines(keepends=True)]

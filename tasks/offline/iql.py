@@ -9,12 +9,12 @@ import torch
 from tasks.algorithms.offline import iql
 from tasks.algorithms.offline.adam import Adam
 from tasks.common.checkpoints import State
-from tasks.common.config import settings_of
+from tasks.common.config import build_settings
 from tasks.offline.configs.iql import IqlConfig, IQLVariant
 from tasks.offline.datasets.dataset_files import StoredDataset
 from tasks.offline.training import learners
 from tasks.offline.training.learners import Learner
-from tasks.offline.training.online import EPISODES, Explorer, FineTuning, exploration
+from tasks.offline.training.online import EPISODES, Explorer, FineTuning, build_exploration_config
 from tasks.stage import Metrics, main
 
 CURVES = {**iql.METRICS, **learners.METRICS}
@@ -24,12 +24,12 @@ METRICS = {f"VARIANT/{name}": text for name, text in {**learners.STEP, **CURVES}
 def run(config: IqlConfig, transitions: Path, out: Path) -> Metrics:
     """Train with every variant and seed; policies and curves go to `out`."""
     variants: dict[str, Callable[[StoredDataset, int, torch.Generator], Learner]] = {
-        name: partial(_build, config, variant) for name, variant in config.variants.items()
+        name: partial(_build_iql_learner, config, variant) for name, variant in config.variants.items()
     }
-    return learners.run("iql", config, transitions, out, variants)
+    return learners.train_all_variants("iql", config, transitions, out, variants)
 
 
-def _build(
+def _build_iql_learner(
     config: IqlConfig, variant: IQLVariant, dataset: StoredDataset, seed: int, generator: torch.Generator
 ) -> Learner:
     data = dataset.transitions
@@ -39,22 +39,24 @@ def _build(
         "critics": Adam(agent.critics.parameters(), config.critic_learning_rate),
         "policy": Adam(agent.policy.parameters(), config.learning_rate),
     }
-    settings = settings_of(config, iql.IqlSettings)
+    settings = build_settings(config, iql.IqlSettings)
     state: State = {"agent": agent, **optimizers}
     if not variant.online:
         batches = data.batches(config.batch_size, generator)
         return Learner(agent.policy, state, iql.fit(agent, optimizers, batches, settings))
     fine_tuning = config.fine_tuning
-    tuning = FineTuning(data, _explorer(config, agent, dataset, seed, generator), fine_tuning.after, fine_tuning.share)
+    tuning = FineTuning(
+        data, _make_explorer(config, agent, dataset, seed, generator), fine_tuning.after, fine_tuning.share
+    )
     steps = iql.fit(agent, optimizers, tuning.batches(config.batch_size, generator), settings)
     return Learner(agent.policy, {**state, "tuning": tuning}, steps)
 
 
-def _explorer(
+def _make_explorer(
     config: IqlConfig, agent: iql.IQLAgent, dataset: StoredDataset, seed: int, generator: torch.Generator
 ) -> Explorer:
     """It plays the policy's own random actions, and no others."""
-    plays, device = exploration(config.fine_tuning), dataset.transitions.device
+    plays, device = build_exploration_config(config.fine_tuning), dataset.transitions.device
     act = partial(agent.policy.drawn, generator=generator)
     return Explorer(dataset.environment, act, plays, EPISODES * seed, generator, device)
 

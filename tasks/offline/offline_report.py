@@ -13,7 +13,7 @@ from typing import Literal
 
 from tasks.common import pages, plots
 from tasks.common.errors import ConfigError
-from tasks.common.estimates import over_seeds
+from tasks.common.estimates import estimate_mean_over_seeds
 from tasks.common.plots import Line, Panel
 from tasks.offline.configs.offline_report import OfflineReportConfig
 from tasks.offline.datasets.normalized_score import SCALE, ScoreReference
@@ -37,34 +37,34 @@ def run(config: OfflineReportConfig, returns: Path, out: Path) -> Metrics:
     missing = [name for name in config.policies if not (returns / name).is_dir()]
     if missing:
         raise ConfigError(f"params.yaml: offline_report.policies: {missing[0]} was not measured ({returns} lacks it)")
-    measured = [measurements.read(returns / name) for name in config.policies]
-    outcomes = results.results(measured)
+    measured = [measurements.read_return_scores(returns / name) for name in config.policies]
+    outcomes = results.build_variant_results(measured)
     first = [outcome for outcome in outcomes if outcome.first]
     data = {scores.description["dataset"]: scores.description for scores in measured}
     judged = [
-        verdicts.judge(expectation.higher, expectation.lower, expectation.dataset, first, data)
+        verdicts.judge_offline_expectation(expectation.higher, expectation.lower, expectation.dataset, first, data)
         for expectation in config.expectations
     ]
-    beliefs = [belief for scores in measured for belief in results.beliefs(scores)]
-    together = aggregates.together(first, data)
-    sentence, *more = [*verdicts.headline(judged), *best(first, data, config.best_by)]
+    beliefs = [belief for scores in measured for belief in results.build_beliefs(scores)]
+    together = aggregates.aggregate_over_datasets(first, data)
+    sentence, *more = [*verdicts.summarize_verdicts(judged), *format_best_variants(first, data, config.best_by)]
     view = {
         "sentence": sentence,
         "more": more,
         "verdicts": judged,
-        "stitched": results.stitched(measured),
-        "without_curve": results.without_curve(measured),
+        "stitched": results.format_stitching_sentences(measured),
+        "without_curve": results.format_variants_without_curve(measured),
         "seeds": sorted({len(outcome.returns) for outcome in outcomes}),
         "episodes": sorted({int(scores.episodes["episode"].nunique()) for scores in measured}),
-        "tables": _tables(first, data),
+        "tables": _build_results_tables(first, data),
         "together": together,
         "asked": sorted(
             (outcome for outcome in outcomes if outcome.can_be_asked),
             key=lambda outcome: (list(data).index(outcome.dataset), -outcome.target),
         ),
         "beliefs": beliefs,
-        "pictures": _pictures(measured, out),
-        "costs": _costs(measured),
+        "pictures": _write_episode_gifs(measured, out),
+        "costs": _list_training_costs(measured),
         "data": data,
         "selected": {
             variant: why
@@ -72,30 +72,34 @@ def run(config: OfflineReportConfig, returns: Path, out: Path) -> Metrics:
             if any(outcome.variant == variant for outcome in outcomes)
         },
         "marked": lambda variant: variant + SELECTED if variant in config.selected else variant,
-        "number": results.number,
-        "exactly": results.exactly,
-        "interval": results.interval,
-        "range": results.bounds,
+        "number": results.format_rounded_number,
+        "exactly": results.format_exact_number,
+        "interval": results.format_half_width,
+        "range": results.format_interval_bounds,
     }
-    pages.write(
+    pages.write_report_pages(
         Path(__file__).parent / "reporting/templates",
         "offline_report",
         view,
-        _figures(measured, outcomes, data, together),
+        _render_figures(measured, outcomes, data, together),
         out,
     )
-    metrics = _metrics(first, data)
+    metrics = _compute_metrics(first, data)
     rows = {f"{dataset}/{variant}": row for dataset, variants in metrics.items() for variant, row in variants.items()}
     pages.write_metrics(rows, out)
     return metrics
 
 
-def best(first: Sequence[VariantResult], data: Mapping[str, Description], by: Literal["score", "return"]) -> list[str]:
+def format_best_variants(
+    first: Sequence[VariantResult], data: Mapping[str, Description], by: Literal["score", "return"]
+) -> list[str]:
     """The variant with the highest mean on each data set, in one sentence."""
     tops = dict[str, tuple[float, str]]()
     for outcome in first:
         mean = (
-            results.scored(outcome.estimate, data[outcome.dataset]["reference"]) if by == "score" else outcome.estimate
+            results.convert_return_to_score(outcome.estimate, data[outcome.dataset]["reference"])
+            if by == "score"
+            else outcome.estimate
         ).mean
         tops[outcome.dataset] = max(
             tops.get(outcome.dataset, (mean, outcome.variant)), (mean, outcome.variant), key=lambda top: top[0]
@@ -104,7 +108,7 @@ def best(first: Sequence[VariantResult], data: Mapping[str, Description], by: Li
     return [f"By mean {by} in the environment, which no offline method sees, the best is {leaders}."]
 
 
-def _tables(first: Sequence[VariantResult], data: Mapping[str, Description]) -> list[ResultsTable]:
+def _build_results_tables(first: Sequence[VariantResult], data: Mapping[str, Description]) -> list[ResultsTable]:
     """Own scores, D4RL's where there are any, and returns."""
     score_note = (
         "100 (R - random) / (expert - random) with returns measured here; in environments of this "
@@ -116,34 +120,38 @@ def _tables(first: Sequence[VariantResult], data: Mapping[str, Description]) -> 
         "published tables in kind only."
     )
     made = [
-        results.table("Score", score_note, first, data, "reference"),
-        results.table("D4RL score", theirs, first, data, "d4rl"),
-        results.table("Return", "Undiscounted, in the environment's own units.", first, data, None),
+        results.build_results_table("Score", score_note, first, data, "reference"),
+        results.build_results_table("D4RL score", theirs, first, data, "d4rl"),
+        results.build_results_table("Return", "Undiscounted, in the environment's own units.", first, data, None),
     ]
     return [table for table in made if table.rows]
 
 
-def _figures(
+def _render_figures(
     measured: Sequence[ReturnScores],
     outcomes: Sequence[VariantResult],
     data: Mapping[str, Description],
     together: Sequence[Together],
 ) -> dict[str, str]:
     kinds = {
-        "profiles": (_profiles(together), "score", "share of runs above it"),
-        "learning": (_learning(measured, data), "gradient steps", "score"),
-        "asked": (_asked(outcomes, data), "return asked for", "return reached"),
-        "beliefs": (_believed(measured, data), "discounted return reached, past the time limit", "claimed by Q"),
-        "fitted": (_fitted(measured, data), "steps of fitted-Q evaluation", "estimate"),
+        "profiles": (_build_profile_panels(together), "score", "share of runs above it"),
+        "learning": (_build_learning_curve_panels(measured, data), "gradient steps", "score"),
+        "asked": (_build_target_return_panels(outcomes, data), "return asked for", "return reached"),
+        "beliefs": (
+            _build_claimed_value_panels(measured, data),
+            "discounted return reached, past the time limit",
+            "claimed by Q",
+        ),
+        "fitted": (_build_fitted_q_panels(measured, data), "steps of fitted-Q evaluation", "estimate"),
     }
     return {
-        name: plots.multiples(panels, x, y, name, diagonal=name in ("asked", "beliefs"))
+        name: plots.render_small_multiples(panels, x, y, name, diagonal=name in ("asked", "beliefs"))
         for name, (panels, x, y) in kinds.items()
         if panels
     }
 
 
-def _learning(measured: Sequence[ReturnScores], data: Mapping[str, Description]) -> list[Panel]:
+def _build_learning_curve_panels(measured: Sequence[ReturnScores], data: Mapping[str, Description]) -> list[Panel]:
     """The evaluations on the way, as scores; a method that was evaluated only once has no curve."""
     panels = []
     for dataset, described in data.items():
@@ -156,13 +164,13 @@ def _learning(measured: Sequence[ReturnScores], data: Mapping[str, Description])
                         lines.setdefault(str(variant), []).append(
                             (curve["step"].tolist(), [score(r) for r in curve["return"]])
                         )
-        levels = {name: score(fact.mean) for name, fact in results.facts(described).items()}
+        levels = {name: score(fact.mean) for name, fact in results.get_dataset_returns(described).items()}
         if lines:
             panels.append(Panel(dataset, lines, levels))
     return panels
 
 
-def _profiles(together: Sequence[Together]) -> list[Panel]:
+def _build_profile_panels(together: Sequence[Together]) -> list[Panel]:
     return [
         Panel(
             ", ".join(group.datasets),
@@ -173,7 +181,7 @@ def _profiles(together: Sequence[Together]) -> list[Panel]:
     ]
 
 
-def _asked(outcomes: Sequence[VariantResult], data: Mapping[str, Description]) -> list[Panel]:
+def _build_target_return_panels(outcomes: Sequence[VariantResult], data: Mapping[str, Description]) -> list[Panel]:
     panels = []
     for dataset, described in data.items():
         points: dict[str, list[Line]] = {}
@@ -183,12 +191,12 @@ def _asked(outcomes: Sequence[VariantResult], data: Mapping[str, Description]) -
                     ([outcome.target] * len(outcome.returns), list(outcome.returns))
                 )
         if points:
-            levels = {name: fact.mean for name, fact in results.facts(described).items()}
+            levels = {name: fact.mean for name, fact in results.get_dataset_returns(described).items()}
             panels.append(Panel(dataset, points, levels))
     return panels
 
 
-def _believed(measured: Sequence[ReturnScores], data: Mapping[str, Description]) -> list[Panel]:
+def _build_claimed_value_panels(measured: Sequence[ReturnScores], data: Mapping[str, Description]) -> list[Panel]:
     panels = []
     for dataset in data:
         points: dict[str, list[Line]] = {}
@@ -202,7 +210,7 @@ def _believed(measured: Sequence[ReturnScores], data: Mapping[str, Description])
     return panels
 
 
-def _fitted(measured: Sequence[ReturnScores], data: Mapping[str, Description]) -> list[Panel]:
+def _build_fitted_q_panels(measured: Sequence[ReturnScores], data: Mapping[str, Description]) -> list[Panel]:
     """The estimates on the way: where the lines end they had settled, or their steps were used up."""
     panels = []
     for dataset in data:
@@ -216,7 +224,7 @@ def _fitted(measured: Sequence[ReturnScores], data: Mapping[str, Description]) -
     return panels
 
 
-def _pictures(measured: Sequence[ReturnScores], out: Path) -> list[dict[str, object]]:
+def _write_episode_gifs(measured: Sequence[ReturnScores], out: Path) -> list[dict[str, object]]:
     """For each environment the film of its best policy, by score; the files go to `out`."""
     best: dict[str, tuple[float, ReturnScores]] = {}
     for scores in measured:
@@ -243,7 +251,7 @@ def _pictures(measured: Sequence[ReturnScores], out: Path) -> list[dict[str, obj
     return shown
 
 
-def _costs(measured: Sequence[ReturnScores]) -> list[tuple[str, str, int, int]]:
+def _list_training_costs(measured: Sequence[ReturnScores]) -> list[tuple[str, str, int, int]]:
     """Variant, where, gradient steps, parameters: a row for all environments, or data sets, where both are the same."""
     costs: dict[tuple[str, int, int], dict[str, str]] = {}  # data sets and their environments
     for scores in measured:
@@ -264,12 +272,14 @@ def _costs(measured: Sequence[ReturnScores]) -> list[tuple[str, str, int, int]]:
     return [(variant, where((variant, steps, size)), steps, size) for variant, steps, size in costs]
 
 
-def _metrics(first: Sequence[VariantResult], data: Mapping[str, Description]) -> dict[str, dict[str, dict[str, float]]]:
+def _compute_metrics(
+    first: Sequence[VariantResult], data: Mapping[str, Description]
+) -> dict[str, dict[str, dict[str, float]]]:
     """METRICS of all data sets and variants."""
     metrics: dict[str, dict[str, dict[str, float]]] = {}
     for outcome in first:
         score = ScoreReference(**data[outcome.dataset]["reference"]).score
-        interval = over_seeds([score(value) for value in outcome.returns])
+        interval = estimate_mean_over_seeds([score(value) for value in outcome.returns])
         numbers = {"score": interval.mean} | (
             {"half_width": interval.high - interval.mean} if len(outcome.returns) > 1 else {}
         )

@@ -19,13 +19,13 @@ import pandas as pd
 from tasks.algorithms.offline import fitted_q
 from tasks.common import models, tables
 from tasks.common.config import Seed
-from tasks.common.tracking import progress
+from tasks.common.tracking import iterate_with_progress
 from tasks.offline.configs.returns import ReturnsConfig
 from tasks.offline.datasets import normalized_score
-from tasks.offline.datasets.dataset_files import StoredDataset, read
+from tasks.offline.datasets.dataset_files import StoredDataset, read_offline_dataset
 from tasks.offline.datasets.normalized_score import ScoreReference
 from tasks.offline.environments import rendering
-from tasks.offline.environments.rollouts import EpisodeOutcomes, Player, Targeted, as_player, play
+from tasks.offline.environments.rollouts import EpisodeOutcomes, Player, Targeted, play_seeded_episodes, wrap_as_player
 from tasks.offline.environments.simulators import GRAPH
 from tasks.offline.policies import behaviour_folder, files, kinds
 from tasks.offline.reporting import measurements, value_estimates
@@ -71,46 +71,46 @@ class EvaluatedPolicy:
 
 def run(config: ReturnsConfig, policies: Path, transitions: Path, out: Path) -> Metrics:
     """Measure all policies that `policies` has curves of, trained on `transitions`."""
-    dataset = read(transitions)
-    dataset = replace(dataset, transitions=dataset.transitions.to(models.device()))
+    dataset = read_offline_dataset(transitions)
+    dataset = replace(dataset, transitions=dataset.transitions.to(models.choose_device()))
     curves = pd.read_csv(policies / measurements.CURVES)
     variant_seeds = list(dict.fromkeys(zip(curves["variant"], curves["seed"], strict=True)))
     lines = [
         line
-        for variant_seed in progress(variant_seeds, len(variant_seeds))
-        for line in _lines(config, dataset.environment, policies, *variant_seed)
+        for variant_seed in iterate_with_progress(variant_seeds, len(variant_seeds))
+        for line in _play_policy_with_targets(config, dataset.environment, policies, *variant_seed)
     ]
-    tables.write(PlayedEpisodes, _episodes(lines), out / EPISODES)
-    values, fits = _values(config, dataset, lines)
-    tables.write(Values, values, out / VALUES)
+    tables.write_table(PlayedEpisodes, _build_episode_table(lines), out / EPISODES)
+    values, fits = _estimate_values(config, dataset, lines)
+    tables.write_table(Values, values, out / VALUES)
     fits.to_csv(out / measurements.FITS, index=False)
-    tables.write(Starts, _starts(dataset, lines), out / STARTS)
+    tables.write_table(Starts, _build_graph_start_table(dataset, lines), out / STARTS)
     for name in (measurements.CURVES, measurements.PROGRESS):
         copyfile(policies / name, out / name)
-    picture = _film(config, dataset, lines, out / measurements.PICTURE)
+    picture = _write_median_episode_gif(config, dataset, lines, out / measurements.PICTURE)
     described: Description = {
-        **_describe(policies, dataset, lines, curves),
-        "behaviour": _behaviour(config, dataset, transitions),
+        **_describe_trained_policies(policies, dataset, lines, curves),
+        "behaviour": _find_best_behaviour_policy(config, dataset, transitions),
         "picture": picture,
     }
     (out / measurements.DESCRIPTION).write_text(json.dumps(described, indent=2) + "\n")
-    return _metrics(dataset, lines)
+    return _compute_metrics(dataset, lines)
 
 
-def _lines(
+def _play_policy_with_targets(
     config: ReturnsConfig, environment: str, policies: Path, variant: str, seed: int
 ) -> Iterator[EvaluatedPolicy]:
     """One policy, played with each of its targets."""
-    policy = kinds.load(policies / variant / f"seed-{seed}").to(models.device())
+    policy = kinds.load_policy_of_any_kind(policies / variant / f"seed-{seed}").to(models.choose_device())
     players: dict[float, Player] = {}
     if isinstance(policy, Targeted):
         players = {target: policy.with_target(target) for target in policy.targets}
-    for target, player in (players or {float("nan"): as_player(policy)}).items():
-        played = play(environment, player, config.episodes, config.seed)
+    for target, player in (players or {float("nan"): wrap_as_player(policy)}).items():
+        played = play_seeded_episodes(environment, player, config.episodes, config.seed)
         yield EvaluatedPolicy(variant, seed, target, policy, player, played)
 
 
-def _episodes(lines: list[EvaluatedPolicy]) -> pd.DataFrame:
+def _build_episode_table(lines: list[EvaluatedPolicy]) -> pd.DataFrame:
     return pd.concat(
         [
             pd.DataFrame(
@@ -126,7 +126,7 @@ def _episodes(lines: list[EvaluatedPolicy]) -> pd.DataFrame:
     )
 
 
-def _values(
+def _estimate_values(
     config: ReturnsConfig, dataset: StoredDataset, lines: list[EvaluatedPolicy]
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Estimates for memoryless policies only, since the others' actions depend on more than a state; and the fits'
@@ -134,13 +134,13 @@ def _values(
     """
     rows, curves = list[dict[str, object]](), list[dict[str, object]]()
     memoryless = [(line, line.policy) for line in lines if not isinstance(line.policy, Targeted)]
-    fits = _fits(config, dataset, memoryless)
+    fits = _run_fitted_q_by_seed(config, dataset, memoryless)
     for line, policy in memoryless:
         whose = {"variant": line.variant, "seed": line.seed}
         gamma = getattr(policy, "gamma", config.gamma)
-        truth = value_estimates.truth(dataset.environment, line.player, line.played, gamma, config.seed)
+        truth = value_estimates.measure_true_return(dataset.environment, line.player, line.played, gamma, config.seed)
         key = {**whose, "gamma": gamma, "truth": truth.value, "cut": truth.cut}
-        if files.has_values(policy):
+        if files.has_value_estimates(policy):
             value = policy.values(line.played.initial.to(dataset.transitions.device)).mean().item()
             rows.append({**key, "source": CLAIMED, "value": value, "converged": True})
         if fit := fits.get((line.variant, line.seed)):
@@ -151,7 +151,7 @@ def _values(
     return values, pd.DataFrame(curves, columns=["variant", "seed", "step", "loss", "estimate"])
 
 
-def _fits(
+def _run_fitted_q_by_seed(
     config: ReturnsConfig,
     dataset: StoredDataset,
     memoryless: Sequence[tuple[EvaluatedPolicy, fitted_q.DeterministicPolicy]],
@@ -168,12 +168,14 @@ def _fits(
     for gamma, group in groups.items():
         lines, policies = [line for line, _ in group], [policy for _, policy in group]
         starts = lines[0].played.initial  # all are played from the same first states
-        fits = value_estimates.fitted(config.fitted_q, policies, [line.seed for line in lines], dataset, starts, gamma)
+        fits = value_estimates.run_fitted_q_evaluation(
+            config.fitted_q, policies, [line.seed for line in lines], dataset, starts, gamma
+        )
         fits_by_seed |= {(line.variant, line.seed): fit for line, fit in zip(lines, fits, strict=True)}
     return fits_by_seed
 
 
-def _starts(dataset: StoredDataset, lines: list[EvaluatedPolicy]) -> pd.DataFrame:
+def _build_graph_start_table(dataset: StoredDataset, lines: list[EvaluatedPolicy]) -> pd.DataFrame:
     """Each start of the graph beside the shortest path and the best recorded walk; no rows for other environments."""
     frames = [pd.DataFrame(columns=["variant", "seed", "target", "start", "optimum", "recorded", "total"])]
     if dataset.environment == "graph":
@@ -199,12 +201,14 @@ def _starts(dataset: StoredDataset, lines: list[EvaluatedPolicy]) -> pd.DataFram
     return pd.concat(frames[1:] or frames, ignore_index=True).astype(kinds)
 
 
-def _film(config: ReturnsConfig, dataset: StoredDataset, lines: list[EvaluatedPolicy], path: Path) -> Picture:
+def _write_median_episode_gif(
+    config: ReturnsConfig, dataset: StoredDataset, lines: list[EvaluatedPolicy], path: Path
+) -> Picture:
     """The best policy's episode of median return, played once more alone; what it shows."""
     best = max(lines, key=lambda line: line.played.returns.mean())
     returns = best.played.returns
     episode = int(returns.argsort(kind="stable")[(len(returns) - 1) // 2])
-    picture, played = rendering.film(dataset.environment, best.player, config.seed + episode)
+    picture, played = rendering.render_episode_gif(dataset.environment, best.player, config.seed + episode)
     path.write_bytes(picture)
     return {
         "variant": best.variant,
@@ -215,7 +219,9 @@ def _film(config: ReturnsConfig, dataset: StoredDataset, lines: list[EvaluatedPo
     }
 
 
-def _describe(policies: Path, dataset: StoredDataset, lines: list[EvaluatedPolicy], curves: pd.DataFrame) -> Trained:
+def _describe_trained_policies(
+    policies: Path, dataset: StoredDataset, lines: list[EvaluatedPolicy], curves: pd.DataFrame
+) -> Trained:
     """Everything else that the report says of these policies and their data."""
     returns = dataset.transitions.returns.double()
     whole = returns[~dataset.transitions.cut_early]
@@ -225,8 +231,8 @@ def _describe(policies: Path, dataset: StoredDataset, lines: list[EvaluatedPolic
         "method": policies.parent.name,
         "dataset": policies.name,
         "environment": dataset.environment,
-        "reference": _ends(dataset.reference),
-        "d4rl": _ends(dataset.d4rl) if dataset.d4rl else None,
+        "reference": _convert_reference_to_dict(dataset.reference),
+        "d4rl": _convert_reference_to_dict(dataset.d4rl) if dataset.d4rl else None,
         "data": {
             "episodes": len(returns),
             "transitions": len(dataset.transitions),
@@ -240,11 +246,11 @@ def _describe(policies: Path, dataset: StoredDataset, lines: list[EvaluatedPolic
     }
 
 
-def _ends(reference: ScoreReference) -> Ends:
+def _convert_reference_to_dict(reference: ScoreReference) -> Ends:
     return {"minimum": reference.minimum, "maximum": reference.maximum}
 
 
-def _behaviour(config: ReturnsConfig, dataset: StoredDataset, transitions: Path) -> Greedy | None:
+def _find_best_behaviour_policy(config: ReturnsConfig, dataset: StoredDataset, transitions: Path) -> Greedy | None:
     """The best of the policies that recorded the data, played greedily: what there was before anything was learned from
     them.
 
@@ -253,9 +259,9 @@ def _behaviour(config: ReturnsConfig, dataset: StoredDataset, transitions: Path)
     folder = transitions / behaviour_folder.RECORDERS
     mean_returns = {
         tier.name: float(
-            play(
+            play_seeded_episodes(
                 dataset.environment,
-                as_player(behaviour_folder.policy(folder, tier.name)),
+                wrap_as_player(behaviour_folder.load_behaviour_policy(folder, tier.name)),
                 config.episodes,
                 config.seed,
             ).returns.mean()
@@ -266,7 +272,7 @@ def _behaviour(config: ReturnsConfig, dataset: StoredDataset, transitions: Path)
     return None if best is None else {"policy": best, "return": mean_returns[best]}
 
 
-def _metrics(dataset: StoredDataset, lines: list[EvaluatedPolicy]) -> Metrics:
+def _compute_metrics(dataset: StoredDataset, lines: list[EvaluatedPolicy]) -> Metrics:
     """METRICS by variant, or by variant and target."""
     groups: dict[str, list[EpisodeOutcomes]] = {}
     for line in lines:

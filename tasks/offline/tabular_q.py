@@ -6,10 +6,10 @@ import pandas as pd
 
 from tasks.algorithms.offline import tabular_q
 from tasks.common.errors import DataError
-from tasks.common.tracking import track
+from tasks.common.tracking import record_training_rows
 from tasks.offline.configs.tabular_q import TabularQConfig
-from tasks.offline.datasets.dataset_files import read
-from tasks.offline.environments.rollouts import EVALUATION_SEED, as_player, play
+from tasks.offline.datasets.dataset_files import read_offline_dataset
+from tasks.offline.environments.rollouts import EVALUATION_SEED, play_seeded_episodes, wrap_as_player
 from tasks.offline.policies import files
 from tasks.offline.training import learners
 from tasks.stage import Metrics, main
@@ -24,17 +24,21 @@ METRICS = {
 
 def run(config: TabularQConfig, transitions: Path, out: Path) -> Metrics:
     """Sweep to convergence; the table, its curve and the mean return of some episodes go to `out`."""
-    dataset = read(transitions)
+    dataset = read_offline_dataset(transitions)
     if not dataset.spaces.discrete:
         raise DataError(f"data set {dataset.name}: actions are continuous; a table needs a finite set")
     try:
-        policy, states, next_states = tabular_q.table(dataset.transitions, dataset.spaces, config.gamma, config.states)
+        policy, states, next_states = tabular_q.build_q_table(
+            dataset.transitions, dataset.spaces, config.gamma, config.states
+        )
     except tabular_q.TooManyStates as error:
         raise DataError(f"data set {dataset.name}: {error} (tabular_q.states); dqn has no such limit") from None
     sweeps = list(tabular_q.fit(policy, dataset.transitions, states, next_states, config.tolerance))
-    rows = [{"step": number, **row} for number, row in enumerate(track(sweeps, len(sweeps)), 1)]
-    files.save(policy, out / config.variant / "seed-0")
-    played = play(dataset.environment, as_player(policy), config.evaluate_episodes, EVALUATION_SEED)
+    rows = [{"step": number, **row} for number, row in enumerate(record_training_rows(sweeps, len(sweeps)), 1)]
+    files.save_policy(policy, out / config.variant / "seed-0")
+    played = play_seeded_episodes(
+        dataset.environment, wrap_as_player(policy), config.evaluate_episodes, EVALUATION_SEED
+    )
     tag = {"variant": config.variant, "seed": 0}
     pd.DataFrame([{**tag, **row} for row in rows]).to_csv(out / "curves.csv", index=False)
     ended = {**tag, "step": len(rows), "return": played.returns.mean()}

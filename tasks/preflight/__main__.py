@@ -39,44 +39,51 @@ PAIRWISE = ("reward_model", "dpo")
 OTHERS = {"behaviour": "offline", "transitions": "offline", "expert_episodes": "agents"}  # sections of other flows
 
 
-def configs(params: Path = PARAMS) -> dict[str, Config]:
+def read_preflight_sections(params: Path = PARAMS) -> dict[str, Config]:
     """The sections that say what is read before a run."""
     from importlib import import_module
 
     section_configs = {}
     modules = {name: f"tasks.language.configs.{name}" for name in (*SECTIONS, *PAIRWISE, *POLICIES)}
-    modules |= {name: f"tasks.{flow}.configs.{name}" for name, flow in OTHERS.items()} | extensions.sections()
+    modules |= {
+        name: f"tasks.{flow}.configs.{name}" for name, flow in OTHERS.items()
+    } | extensions.list_extension_sections()
     for name, module in modules.items():
         kind = getattr(import_module(module), "".join(map(str.title, name.split("_"))) + "Config")
         section_configs[name] = read_section(name, kind, params)
     return section_configs
 
 
-def whole(section_configs: Mapping[str, Any], stages: Collection[str], colours: bool) -> Iterator[str]:
+def iterate_language_checks(
+    section_configs: Mapping[str, Any], stages: Collection[str], colours: bool
+) -> Iterator[str]:
     """All that can be said, a line each; most of it needs a tokenizer, which a run from scratch makes first."""
     from tasks.language.data import chat
-    from tasks.language.training.supervised import encode
+    from tasks.language.training.supervised import encode_demonstration
     from tasks.memory import sources
     from tasks.preflight import estimates, examples, model_trial, rewards, tokens
 
     at_work = {name.partition("@")[0] for name in stages}
-    if not at_work.intersection((*SECTIONS, *PAIRWISE, *POLICIES, *extensions.sections())):
+    if not at_work.intersection((*SECTIONS, *PAIRWISE, *POLICIES, *extensions.list_extension_sections())):
         return
     if section_configs["pretrained"].init != "scratch":
-        yield from model_trial.lines(section_configs["pretrained"])
-    sampled = examples.of_prompts(section_configs) if at_work.intersection(POLICIES) else []
-    tested = examples.of_tests(section_configs) if "evaluate" in at_work else []
-    shown, compared = examples.of_demonstrations(section_configs), examples.of_pairs(section_configs)
-    yield from examples.leaks(shown, compared, sampled, tested)
+        yield from model_trial.try_starting_model(section_configs["pretrained"])
+    sampled = examples.load_prompt_examples(section_configs) if at_work.intersection(POLICIES) else []
+    tested = examples.load_test_examples(section_configs) if "evaluate" in at_work else []
+    shown, compared = (
+        examples.load_demonstration_examples(section_configs),
+        examples.load_pair_examples(section_configs),
+    )
+    yield from examples.format_test_leakage(shown, compared, sampled, tested)
     for section in POLICIES:
         if section in at_work:
-            yield from rewards.lines(section, section_configs[section], sampled)
-    loaded = _tokenizer(section_configs["pretrained"])
+            yield from rewards.iterate_reward_trial_lines(section, section_configs[section], sampled)
+    loaded = _load_tokenizer_and_context(section_configs["pretrained"])
     if loaded is None:
         yield "no tokenizer yet: `posttrain run tokenizer` makes it, and then lengths and masks can be checked"
         return
     tokenizer, context = loaded
-    if chat.template(tokenizer) != tokenizer.chat_template:
+    if chat.get_fixed_date_template(tokenizer) != tokenizer.chat_template:
         yield (
             f"the chat template writes today's date: in all stages it is {chat.TODAY:%d %b %Y}, so that outs do "
             "not vary with the day"
@@ -84,46 +91,52 @@ def whole(section_configs: Mapping[str, Any], stages: Collection[str], colours: 
     marked = f"trained tokens {'in green' if colours else 'in brackets'}"
     work: dict[str, tuple[int, float]] = {}  # section: its examples, and the tokens of a typical one
     if "sft" in at_work and shown:
-        lengths, notes = tokens.demonstrations(tokenizer, shown, section_configs["sft"], context)
+        lengths, notes = tokens.check_demonstration_lengths(tokenizer, shown, section_configs["sft"], context)
         work["sft"] = len(shown), statistics.median(lengths)
-        example = encode(tokenizer, shown[0]["messages"], shown[0]["text"], section_configs["sft"].learn_end)
+        example = encode_demonstration(
+            tokenizer, shown[0]["messages"], shown[0]["text"], section_configs["sft"].learn_end
+        )
         yield from notes
         yield f"an example, {marked}:"
-        yield tokens.spans(tokenizer, *example).coloured(colours)
+        yield tokens.split_into_spans(tokenizer, *example).coloured(colours)
     elif "sft" in at_work:
         yield "no demonstrations yet: `posttrain run demonstrations` makes them"
-    learning = [section for section in PAIRWISE if section in at_work and learns_pairs(section_configs[section])]
+    learning = [section for section in PAIRWISE if section in at_work and is_trained_on_pairs(section_configs[section])]
     for section in learning if compared else ():
-        lengths, line = tokens.pairs(tokenizer, compared, section, section_configs[section], context)
+        lengths, line = tokens.check_pair_lengths(tokenizer, compared, section, section_configs[section], context)
         work[section] = len(compared), statistics.median(lengths)
         yield line
         for side, shown_pair in zip(
-            ("chosen", "rejected"), tokens.pair(tokenizer, compared, section_configs[section]), strict=False
+            ("chosen", "rejected"),
+            tokens.encode_first_fitting_pair(tokenizer, compared, section_configs[section]),
+            strict=False,
         ):
             yield f"{section}: an example's {side} side, {marked}: {shown_pair.coloured(colours)}"
     if learning and not compared:
         yield f"no pairs yet for {' and '.join(learning)}: `posttrain run preferences` makes them"
     for what, rows, sections in (
-        ("problems", examples.of_problems() if "responses" in at_work else [], ("responses",)),
+        ("problems", examples.load_problem_examples() if "responses" in at_work else [], ("responses",)),
         ("prompts", sampled, POLICIES),
         ("test problems", tested, ("evaluate",)),
     ):
         asking = {name: section_configs[name] for name in sections if name in at_work}
         if asking and rows:
-            lengths, notes = tokens.prompts(tokenizer, what, rows, asking, context)
+            lengths, notes = tokens.check_prompt_token_lengths(tokenizer, what, rows, asking, context)
             work |= {name: (len(rows), statistics.median(lengths)) for name in asking}
             yield from notes
-    yield from estimates.lines(section_configs, stages, sources.of_params(section_configs), work)
+    yield from estimates.iterate_cost_estimate_lines(
+        section_configs, stages, sources.get_starting_model_shape(section_configs), work
+    )
 
 
-def learns_pairs(config: Any) -> bool:
+def is_trained_on_pairs(config: Any) -> bool:
     """Whether a section of PAIRWISE is of a stage that learns from pairs: a reward model may learn from labels."""
     from tasks.language.configs.reward_model import SOLUTIONS
 
     return getattr(config, "objective", "pairs") not in SOLUTIONS
 
 
-def _tokenizer(pretrained: Any) -> Any:
+def _load_tokenizer_and_context(pretrained: Any) -> Any:
     """The tokenizer and the positions of the model that the flow starts from; None where a run has to make them
     first.
     """
@@ -138,7 +151,7 @@ def _tokenizer(pretrained: Any) -> Any:
     at = {"local_files_only": True} if pretrained.init == "directory" else {"revision": pretrained.hub_revision}
     tokenizer = model_files.load_tokenizer(source, **at)
     tokenizer.chat_template = tokenizer.chat_template or chat.PLAIN_TEMPLATE
-    config = model_files.load_config(source, **at).get_text_config()
+    config = model_files.load_model_config(source, **at).get_text_config()
     return tokenizer, getattr(config, "max_position_embeddings", None)
 
 
@@ -151,13 +164,13 @@ def main() -> None:
     parser.add_argument("--params", type=Path, default=PARAMS)
     arguments = parser.parse_args()
     try:
-        section_configs = configs(arguments.params)
-        for line in user_files.lines(section_configs, arguments.stages, later=not arguments.needed):
+        section_configs = read_preflight_sections(arguments.params)
+        for line in user_files.check_user_files(section_configs, arguments.stages, later=not arguments.needed):
             print(line, flush=True)
         if not arguments.data:
             for line in chain(
-                trials.lines(arguments.params, arguments.stages),
-                whole(section_configs, arguments.stages, sys.stdout.isatty()),
+                trials.run_environment_trials(arguments.params, arguments.stages),
+                iterate_language_checks(section_configs, arguments.stages, sys.stdout.isatty()),
             ):
                 print(line, flush=True)
     except StageError as error:

@@ -11,10 +11,10 @@ from tasks.offline.environments import simulators
 Kind = dict[str, str | bool]
 
 
-def kind(environment: str) -> Kind | None:
+def find_environment_kind(environment: str) -> Kind | None:
     """Its `actions`, discrete or continuous, and whether it has `goals`; None if it cannot be made."""
     try:
-        discrete = simulators.spaces_of(environment).discrete
+        discrete = simulators.get_policy_spaces(environment).discrete
     except DataError:
         return None
     return {"actions": "discrete" if discrete else "continuous", "goals": _has_goals(environment)}
@@ -22,11 +22,11 @@ def kind(environment: str) -> Kind | None:
 
 def _has_goals(environment: str) -> bool:
     try:
-        simulators.goals_of(environment)
+        simulators.get_environment_goals(environment)
     except DataError:
         return False
     return True
 
 
 if __name__ == "__main__":
-    print(json.dumps({name: kind(name) for name in sys.argv[1:]}))
+    print(json.dumps({name: find_environment_kind(name) for name in sys.argv[1:]}))

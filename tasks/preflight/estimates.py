@@ -16,7 +16,7 @@ from tasks.common import models
 from tasks.language.configs.parts.python_rewards import BY_MODEL
 from tasks.memory import terms
 from tasks.memory.shapes import Shape
-from tasks.memory.workloads import MemoryOptions, workload
+from tasks.memory.workloads import MemoryOptions, build_workload
 
 TRAINED, READ = 6, 2  # operations
 UNITS = {"days": 86_400, "h": 3_600, "min": 60, "s": 1}  # with their seconds, the largest first
@@ -29,9 +29,9 @@ class StageWork(NamedTuple):
     read: int
 
 
-def speed(seconds: float = 0.3) -> float:
+def measure_device_speed(seconds: float = 0.3) -> float:
     """Operations a second of this device in a product of two matrices of 1,024 rows."""
-    left = torch.randn(1024, 1024, device=models.device())
+    left = torch.randn(1024, 1024, device=models.choose_device())
     (left @ left).sum().item()
     started, products = time.monotonic(), 0
     while time.monotonic() - started < seconds:
@@ -40,7 +40,7 @@ def speed(seconds: float = 0.3) -> float:
     return 2 * 1024**3 * products / (time.monotonic() - started)
 
 
-def work(section: str, config: Any, rows: int, length: int) -> StageWork | None:
+def estimate_stage_work(section: str, config: Any, rows: int, length: int) -> StageWork | None:
     """What the stage `section` does on `rows` examples of `length` tokens; None for a stage that trains no model."""
     if section == "sft":
         count = min(rows, config.demonstrations)
@@ -62,25 +62,30 @@ def work(section: str, config: Any, rows: int, length: int) -> StageWork | None:
     return None
 
 
-def lines(
+def iterate_cost_estimate_lines(
     configs: Mapping[str, Any], stages: Collection[str], shape: Shape, examples: Mapping[str, tuple[int, float]]
 ) -> Iterator[str]:
     """A line for each stage that trains a language model; `examples` has by stage how many there are, and a typical
     one's tokens.
     """
-    rate = speed()
+    rate = measure_device_speed()
     for section in stages:
         count, length = examples.get(section, (0, 0))
-        done = work(section, configs[section], count, round(length)) if count else None
+        done = estimate_stage_work(section, configs[section], count, round(length)) if count else None
         if done is None:
             continue
         sequence = round(length) + getattr(configs[section], "max_new_tokens", 0)
-        whole, _ = terms.peak(terms.terms(workload(section, shape, configs, MemoryOptions(sequence=sequence))))
+        whole, _ = terms.compute_peak_memory(
+            terms.list_memory_terms(build_workload(section, shape, configs, MemoryOptions(sequence=sequence)))
+        )
         seconds = shape.weights * (TRAINED * done.trained + READ * done.read) / rate
-        yield f"{section}: {least(seconds)} on this device ({models.device()}), about {memory(whole)} of memory"
+        yield (
+            f"{section}: {format_least_time(seconds)} on this device ({models.choose_device()}), about "
+            f"{format_memory_size(whole)} of memory"
+        )
 
 
-def least(seconds: float) -> str:
+def format_least_time(seconds: float) -> str:
     """The time that arithmetic alone takes, in words; what takes less than a second of it says nothing of how long a
     run takes.
     """
@@ -90,6 +95,6 @@ def least(seconds: float) -> str:
     return f"at least {seconds / size:.1f} {unit}"
 
 
-def memory(size: float) -> str:
+def format_memory_size(size: float) -> str:
     """Bytes in words."""
     return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{max(size / 1e6, 1):.0f} MB"

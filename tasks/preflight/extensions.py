@@ -11,17 +11,21 @@ from typing import Any
 from tasks.extension_modules import import_extension_modules
 
 
-def modules() -> list[ModuleType]:
+def import_preflight_modules() -> list[ModuleType]:
     """The modules preflight.py."""
     return import_extension_modules("preflight")
 
 
-def sections() -> dict[str, str]:
+def list_extension_sections() -> dict[str, str]:
     """Section -> the module of its Config."""
-    return {section: f"{module.__package__}.configs.{section}" for module in modules() for section in module.SECTIONS}
+    return {
+        section: f"{module.__package__}.configs.{section}"
+        for module in import_preflight_modules()
+        for section in module.SECTIONS
+    }
 
 
-def read(configs: Mapping[str, Any], stages: Collection[str]) -> Iterator[str]:
+def check_extension_sources(configs: Mapping[str, Any], stages: Collection[str]) -> Iterator[str]:
     """A line for each source of data of extensions; ConfigError or DataError for the first fault."""
-    for module in modules():
+    for module in import_preflight_modules():
         yield from module.read(configs, stages)

@@ -9,12 +9,18 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from tasks.common.errors import DataError, StageError
-from tasks.common.tables import Record, batches, open_parquet
+from tasks.common.tables import Record, iterate_record_batches, open_parquet
 from tasks.language import corpus, demonstrations, evaluate, mixture, problems
 from tasks.language.data import imported_pairs, labelled_texts, problem_forms
 from tasks.language.data.rows import SUFFIXES, read_file, read_files
 from tasks.preflight import extensions
-from tasks.preflight.data import Configs, check_rewards, check_roles, is_made, small
+from tasks.preflight.data import (
+    Configs,
+    check_message_roles,
+    check_reward_inputs,
+    is_small_enough_to_read,
+    is_stage_output,
+)
 
 HEAD = 20 * 2**20  # bytes that are read of a file of lines, or of the values of a parquet file
 SIZES = {"GB": 2**30, "MB": 2**20, "kB": 2**10}
@@ -29,101 +35,112 @@ class LargeSource:
     rows: Callable[[Path], list[Any]]
 
 
-def read(configs: Configs, stages: Collection[str]) -> Iterator[str]:
+def check_large_sources(configs: Configs, stages: Collection[str]) -> Iterator[str]:
     """A line for each source of `stages` that is too large to be read whole; StageError for the first fault in the part
     that is read.
     """
     at_work = {name.partition("@")[0] for name in stages}
-    for source in sources(configs):
+    for source in iterate_large_sources(configs):
         path = str(source.path)
-        if source.section in at_work and not is_made(path) and not small(source.path):
-            yield _look(configs, stages, source)
+        if source.section in at_work and not is_stage_output(path) and not is_small_enough_to_read(source.path):
+            yield _check_first_rows(configs, stages, source)
 
 
-def sources(configs: Configs) -> Iterator[LargeSource]:
+def iterate_large_sources(configs: Configs) -> Iterator[LargeSource]:
     """The files of all sections, with the readers of their stages; what is asked of a set as a whole cannot be asked of
     a part.
     """
     demonstrated, tested, pairs = configs["demonstrations"], configs["evaluate"], configs["preferences"]
     readers: dict[str, Callable[[Path], list[Any]]] = {
-        "problems": _problems,
-        "corpus": corpus.read,
-        "solutions": lambda path: labelled_texts.answers(read_files(path)),
+        "problems": _read_problems,
+        "corpus": corpus.read_documents,
+        "solutions": lambda path: labelled_texts.parse_labelled_answers(read_files(path)),
     }
     for section, reader in readers.items():
         if configs[section].source == "files":
             yield LargeSource(section, Path(configs[section].path), reader)
     if demonstrated.source == "files":
         yield LargeSource(
-            "demonstrations", Path(demonstrated.path), lambda path: demonstrations.read(demonstrated, path)[0]
+            "demonstrations",
+            Path(demonstrated.path),
+            lambda path: demonstrations.read_demonstrations(demonstrated, path)[0],
         )
     if "files" in pairs.sources:
         path = pairs.path if pairs.source == "files" else pairs.pairs_path
-        yield LargeSource("preferences", Path(path), _pairs)
+        yield LargeSource("preferences", Path(path), _read_pairs)
     if tested.source == "files":
-        yield LargeSource("evaluate", Path(tested.path), lambda path: _tests(configs, path))
-    yield LargeSource("evaluate", Path(tested.pairs_path), _pairs)
+        yield LargeSource("evaluate", Path(tested.path), lambda path: _read_test_problems(configs, path))
+    yield LargeSource("evaluate", Path(tested.pairs_path), _read_pairs)
     for dataset in configs["mixture"].datasets:
         if dataset.source == "file":
             file = Path(configs["mixture"].path) / dataset.location
-            yield LargeSource("mixture", file, _prompts(configs, dataset))
-    for module in extensions.modules():
+            yield LargeSource("mixture", file, _make_prompt_reader(configs, dataset))
+    for module in extensions.import_preflight_modules():
         if hasattr(module, "large"):
             yield from module.large(configs)
 
 
-def _problems(path: Path) -> list[Record]:
-    return [row for name in ("train", "test") for row in problem_forms.read(read_file(problems.one_file(path, name)))]
+def _read_problems(path: Path) -> list[Record]:
+    return [
+        row
+        for name in ("train", "test")
+        for row in problem_forms.parse_problems(read_file(problems.find_split_file(path, name)))
+    ]
 
 
-def _pairs(path: Path) -> list[Record]:
-    return imported_pairs.read_all(read_files(path))
+def _read_pairs(path: Path) -> list[Record]:
+    return imported_pairs.parse_unsplit_pairs(read_files(path))
 
 
-def _tests(configs: Configs, path: Path) -> list[Any]:
-    return list(evaluate.test_problems(configs["evaluate"], Path(), path).to_dict("records"))
+def _read_test_problems(configs: Configs, path: Path) -> list[Any]:
+    return list(evaluate.read_test_problems(configs["evaluate"], Path(), path).to_dict("records"))
 
 
-def _prompts(configs: Configs, dataset: Any) -> Callable[[Path], list[Record]]:
+def _make_prompt_reader(configs: Configs, dataset: Any) -> Callable[[Path], list[Record]]:
     def rows(path: Path) -> list[Record]:
         moved = dataset.model_copy(update={"location": path.name})
-        return [mixture.prompt(moved, row) for row in mixture.available(configs["mixture"], moved, Path(), path.parent)]
+        return [
+            mixture.make_dataset_prompt(moved, row)
+            for row in mixture.read_dataset_problems(configs["mixture"], moved, Path(), path.parent)
+        ]
 
     return rows
 
 
-def _look(configs: Configs, stages: Collection[str], source: LargeSource) -> str:
+def _check_first_rows(configs: Configs, stages: Collection[str], source: LargeSource) -> str:
     files = [source.path] if source.path.is_file() else [*source.path.rglob("*")]
     size = sum(file.stat().st_size for file in files if file.is_file())
     unit, large = next(((unit, scale) for unit, scale in SIZES.items() if size >= scale), ("bytes", 1))
     whole = f"{source.section}: {source.path} has {size / large:.1f} {unit}"
     with TemporaryDirectory() as folder:
         head = Path(folder, source.path.name)
-        if not _cut(source.path, head):
+        if not _write_first_rows(source.path, head):
             return f"{whole}: it is left to the stage"
         try:
             rows = source.rows(head)
             if source.section == "demonstrations":
-                check_roles(configs, rows, head)
+                check_message_roles(configs, rows, head)
             if source.section == "mixture":
-                check_rewards(configs, stages, rows, head)
+                check_reward_inputs(configs, stages, rows, head)
         except StageError as error:
             raise type(error)(str(error).replace(str(head), str(source.path))) from None
     return f"{whole}: its first {len(rows):,} rows are read before the run, the rest is left to the stage"
 
 
-def _cut(path: Path, head: Path) -> bool:
+def _write_first_rows(path: Path, head: Path) -> bool:
     """Write the first rows of a file, or of each file of a folder, to `head`; False where a file cannot be cut, as a
     list in JSON.
     """
     if path.is_dir():
         head.mkdir()
-        return all(_cut(file, head / file.name) for file in sorted(path.iterdir()) if file.suffix in SUFFIXES)
+        return all(
+            _write_first_rows(file, head / file.name) for file in sorted(path.iterdir()) if file.suffix in SUFFIXES
+        )
     if path.stat().st_size <= HEAD:
         head.symlink_to(path.resolve())
         return True
     if path.suffix == ".parquet":
-        _cut_parquet(path, head)
+        _write_first_parquet_rows(path, head)
         return True
     with path.open("rb") as file:
         lines = file.read(HEAD).rpartition(b"\n")[0]
@@ -131,14 +148,14 @@ def _cut(path: Path, head: Path) -> bool:
     return path.suffix == ".jsonl" and bool(lines.strip())
 
 
-def _cut_parquet(path: Path, head: Path) -> None:
+def _write_first_parquet_rows(path: Path, head: Path) -> None:
     from pyarrow import ArrowException
     from pyarrow.parquet import ParquetWriter
 
     try:
         file, left = open_parquet(path), HEAD
         with ParquetWriter(head, file.schema_arrow) as writer:
-            for batch in batches(file, path):
+            for batch in iterate_record_batches(file, path):
                 writer.write_batch(batch)
                 left -= batch.nbytes
                 if left <= 0:

@@ -65,22 +65,22 @@ class Trial:
             yield f"model: not tried: {', '.join([*late, *self.left])}"
 
 
-def thresholds(config: Mapping[str, Any]) -> list[Threshold]:
+def find_length_thresholds(config: Mapping[str, Any]) -> list[Threshold]:
     """Those that a config (as a dictionary) names at any depth, from the shortest on; of equal lengths the first."""
     keys: dict[int, str] = {}
     for key, value in config.items():
         if isinstance(value, Mapping):
-            keys |= {length: name for length, name in reversed(thresholds(value)) if length not in keys}
+            keys |= {length: name for length, name in reversed(find_length_thresholds(value)) if length not in keys}
         elif KEYS.search(str(key)) and not OTHERS.search(str(key)) and type(value) is int and value > 0:
             keys.setdefault(value, key)
     return [Threshold(length, keys[length]) for length in sorted(keys)]
 
 
-def plan(config: Any) -> Trial:
+def plan_trial(config: Any) -> Trial:
     """Of a model's config, that of its text."""
     text = config.get_text_config()
     positions = getattr(text, "max_position_embeddings", None)
-    config_thresholds = thresholds(text.to_dict())
+    config_thresholds = find_length_thresholds(text.to_dict())
     short = not any(
         threshold.length < SHORT + BEFORE + BEYOND for threshold in config_thresholds
     )  # else the first prompt is beyond one already
@@ -95,12 +95,12 @@ def plan(config: Any) -> Trial:
     return trial
 
 
-def about(model: Any, tokenizer: Tokenizer) -> Iterator[str]:
+def describe_loaded_model(model: Any, tokenizer: Tokenizer) -> Iterator[str]:
     """A line each on its positions, its rows without a token, and how its texts and answers end."""
     from tasks.common import models
     from tasks.language.data import chat
 
-    positions, spare = chat.positions(model), len(models.spare_rows(model, tokenizer))
+    positions, spare = chat.get_max_positions(model), len(models.find_unused_head_rows(model, tokenizer))
     reads = "any number of tokens" if positions is None else f"{positions:,} tokens"
     rows = len((model.get_output_embeddings() or model.get_input_embeddings()).weight)
     unused = (
@@ -111,7 +111,7 @@ def about(model: Any, tokenizer: Tokenizer) -> Iterator[str]:
     yield f"model: {model.config.model_type}, {model.num_parameters():,} weights, reads {reads}; {unused}"
     ends = ", ".join(repr(tokenizer.decode([token])) for token in sorted(chat.end_tokens(model, tokenizer)))
     closed = tokenizer("text", add_special_tokens=True)["input_ids"]
-    behind = closed[len(closed) - chat.trailing_tokens(tokenizer) :]
+    behind = closed[len(closed) - chat.count_trailing_tokens(tokenizer) :]
     note = (
         f"; its tokenizer puts {tokenizer.decode(behind)!r} behind every text, which prompts leave out"
         if behind
@@ -120,7 +120,7 @@ def about(model: Any, tokenizer: Tokenizer) -> Iterator[str]:
     yield f"model: an answer ends with {ends}{note}"
 
 
-def difference(model: Any, prompt: list[int], pad: int) -> dict[str, float]:
+def measure_logp_differences(model: Any, prompt: list[int], pad: int) -> dict[str, float]:
     """How far a token's log-probabilities in training are from those of sampling, of one pass and of `generate`: the
     largest differences, in nats.
 
@@ -128,15 +128,15 @@ def difference(model: Any, prompt: list[int], pad: int) -> dict[str, float]:
     """
     import torch
 
-    from tasks.algorithms.language.completions import make_completions, token_logps
-    from tasks.algorithms.language.rollouts import sample
+    from tasks.algorithms.language.completions import compute_token_logps, make_completions
+    from tasks.algorithms.language.rollouts import sample_rollouts
 
     prompts, new = [prompt, prompt[:SHORT]], BEFORE + BEYOND
     with torch.no_grad():
-        [drawn] = sample(
+        [drawn] = sample_rollouts(
             model, prompts, samples=2, max_new_tokens=new, temperature=1.0, end_tokens=(), seed=0, batch_size=2
         )
-        trained = token_logps(model, drawn.completions(prompts, pad)).cpu()
+        trained = compute_token_logps(model, drawn.completions(prompts, pad)).cpu()
         whole = torch.tensor([prompt + drawn.responses()[0]], device=next(model.parameters()).device)
         logits = model(input_ids=whole, use_cache=False, logits_to_keep=new + 1).logits[0, :-1].float().cpu()
         alone = logits.log_softmax(-1).gather(1, drawn.tokens[0].unsqueeze(1)).squeeze(1)
@@ -155,7 +155,7 @@ def difference(model: Any, prompt: list[int], pad: int) -> dict[str, float]:
             .gather(1, new_tokens.unsqueeze(1))
             .squeeze(1)
         )
-        again = token_logps(model, make_completions([prompt], [0], [new_tokens.tolist()], pad)).cpu()[0]
+        again = compute_token_logps(model, make_completions([prompt], [0], [new_tokens.tolist()], pad)).cpu()[0]
     return {
         "sampling": (drawn.logps - trained).abs().max().item(),
         "a pass without a cache": (alone - trained[0]).abs().max().item(),
@@ -163,7 +163,7 @@ def difference(model: Any, prompt: list[int], pad: int) -> dict[str, float]:
     }
 
 
-def compare(model: Any, tokenizer: Tokenizer, name: str, trial: Trial) -> None:
+def try_planned_thresholds(model: Any, tokenizer: Tokenizer, name: str, trial: Trial) -> None:
     """Try what is planned, and note what agrees; DataError with one line where two ways differ."""
     import torch
 
@@ -182,7 +182,7 @@ def compare(model: Any, tokenizer: Tokenizer, name: str, trial: Trial) -> None:
         )
         prompt = [tokens[draw] for draw in draws[: max(1, threshold.length - BEFORE)]]
         try:
-            differences = difference(model, prompt, tokenizer.pad_token_id)
+            differences = measure_logp_differences(model, prompt, tokenizer.pad_token_id)
         except (
             AttributeError,
             IndexError,
@@ -205,7 +205,7 @@ def compare(model: Any, tokenizer: Tokenizer, name: str, trial: Trial) -> None:
         trial.agreed.append(threshold)
 
 
-def lines(config: Any) -> Iterator[str]:
+def try_starting_model(config: Any) -> Iterator[str]:
     """What the trial of the model of the section `pretrained` says; DataError or ConfigError with one line where it
     fails.
     """
@@ -217,22 +217,26 @@ def lines(config: Any) -> Iterator[str]:
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     name = config.path if config.init == "directory" else config.hub_id
-    folder = Path(config.path) if config.init == "directory" else _in_cache(config.hub_id, config.hub_revision)
+    folder = (
+        Path(config.path)
+        if config.init == "directory"
+        else _find_cached_model_folder(config.hub_id, config.hub_revision)
+    )
     if folder is None:
         yield f"model: not tried, since the weights of {name} are not on this machine yet"
         return
-    needed, free = 4 * _weights(folder), _free_memory()
+    needed, free = 4 * _count_stored_weights(folder), _read_free_memory()
     if free is not None and needed > free:
         yield f"model: not tried, since it needs {needed / 1e9:.1f} GB of memory, and {free / 1e9:.1f} GB are free"
         return
     notes, trial = list[str](), None
-    with suppress(_OverError), _limited(SECONDS):
-        loaded, tokenizer = starting_model.in_folder(
+    with suppress(_OverError), _limit_time(SECONDS):
+        loaded, tokenizer = starting_model.load_model_from_folder(
             folder, f"params.yaml: pretrained.{'path' if config.init == 'directory' else 'hub_id'}"
         )
-        model = models.placed(loaded, tokenizer)
-        notes, trial = [*about(model, tokenizer)], plan(model.config)
-        compare(model, tokenizer, name, trial)
+        model = models.place_on_device(loaded, tokenizer)
+        notes, trial = [*describe_loaded_model(model, tokenizer)], plan_trial(model.config)
+        try_planned_thresholds(model, tokenizer, name, trial)
     yield from notes
     yield from trial.lines() if trial else [f"model: not tried, since to load it took more than {SECONDS} s"]
 
@@ -242,7 +246,7 @@ class _OverError(BaseException):
 
 
 @contextmanager
-def _limited(seconds: float) -> Iterator[None]:
+def _limit_time(seconds: float) -> Iterator[None]:
     """In the block _OverError is raised between two operations once the time is over."""
 
     def stop(*_: object) -> None:
@@ -257,7 +261,7 @@ def _limited(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def _in_cache(hub_id: str, revision: str) -> Path | None:
+def _find_cached_model_folder(hub_id: str, revision: str) -> Path | None:
     """The folder of a model of the hub on this machine; None where its weights are not there."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
@@ -271,7 +275,7 @@ def _in_cache(hub_id: str, revision: str) -> Path | None:
     return folder if all((folder / name).is_file() for name in names) else None
 
 
-def _weights(folder: Path) -> int:
+def _count_stored_weights(folder: Path) -> int:
     """How many weights the files hold; 0 where they cannot be read, which whoever loads them says better."""
     from safetensors import SafetensorError, safe_open
 
@@ -283,7 +287,7 @@ def _weights(folder: Path) -> int:
     return count
 
 
-def _free_memory() -> int | None:
+def _read_free_memory() -> int | None:
     """Bytes, as Linux says; None on other systems."""
     file = Path("/proc/meminfo")
     match = re.search(r"MemAvailable:\s+(\d+) kB", file.read_text()) if file.is_file() else None

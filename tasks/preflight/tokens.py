@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from tasks.common.errors import DataError
-from tasks.common.terminal import plain
+from tasks.common.terminal import escape_control_characters
 from tasks.common.tokenizers import Tokenizer
 from tasks.language.data import chat
 from tasks.language.data.comparisons import ComparisonSet, Limit
-from tasks.language.data.prompts import encode_rows
-from tasks.language.training.supervised import encode
+from tasks.language.data.prompts import encode_prompt_rows
+from tasks.language.training.supervised import encode_demonstration
 
 TRAINED, PLAIN = "\033[32m", "\033[0m"  # green
 LOOKED_AT = 500  # rows, at most
@@ -30,10 +30,13 @@ class Spans(NamedTuple):
     def coloured(self, colours: bool) -> str:
         """Trained text green, or in brackets where there are no colours."""
         start, end = (TRAINED, PLAIN) if colours else ("[[", "]]")
-        return "".join(f"{start}{plain(text)}{end}" if trained else plain(text) for text, trained in self.parts)
+        return "".join(
+            f"{start}{escape_control_characters(text)}{end}" if trained else escape_control_characters(text)
+            for text, trained in self.parts
+        )
 
 
-def spans(tokenizer: Tokenizer, tokens: Sequence[int], learned: Sequence[bool]) -> Spans:
+def split_into_spans(tokenizer: Tokenizer, tokens: Sequence[int], learned: Sequence[bool]) -> Spans:
     """A row of tokens as runs of text."""
     parts: list[tuple[list[int], bool]] = []
     for token, trained in zip(tokens, learned, strict=True):
@@ -43,16 +46,16 @@ def spans(tokenizer: Tokenizer, tokens: Sequence[int], learned: Sequence[bool]) 
     return Spans([(tokenizer.decode(run, skip_special_tokens=False), trained) for run, trained in parts])
 
 
-def demonstrations(
+def check_demonstration_lengths(
     tokenizer: Tokenizer, rows: Sequence[Mapping[str, str]], config: Any, context: int | None
 ) -> tuple[list[int], list[str]]:
     """Lengths of demonstrations, and lines on them and their mask; DataError where a row has nothing to learn, does not
     end or does not fit.
     """
     ends, lengths = {chat.end_token(tokenizer), tokenizer.eos_token_id}, []
-    for row in looked_at(rows, "messages", "text"):
+    for row in select_rows_to_check(rows, "messages", "text"):
         try:
-            tokens, learned = encode(tokenizer, row["messages"], row["text"], config.learn_end)
+            tokens, learned = encode_demonstration(tokenizer, row["messages"], row["text"], config.learn_end)
         except DataError as error:
             raise DataError(f"demonstrations: {row['demonstration_id']}: {error}") from None
         if not any(learned[1:]):
@@ -70,29 +73,32 @@ def demonstrations(
             "template and mask: the end token is not trained, since sft.learn_end is false: the model does not "
             "learn to stop"
         ),
-        f"demonstrations: {_spread(lengths)} tokens{_above(lengths, 'sft', config, context)}",
+        f"demonstrations: {_format_length_range(lengths)} "
+        f"tokens{_check_lengths_above_limit(lengths, 'sft', config, context)}",
     ]
-    return _cut(lengths, config), lines
+    return _cap_lengths(lengths, config), lines
 
 
-def pairs(
+def check_pair_lengths(
     tokenizer: Tokenizer, rows: Sequence[Mapping[str, Any]], section: str, config: Any, context: int | None
 ) -> tuple[list[int], str]:
     """Lengths of pairs, each the prompt with its longer response, and a line on them; DataError where one does not
     fit.
     """
-    comparisons = ComparisonSet(pd.DataFrame(looked_at(rows, "prompt", "chosen", "rejected")), tokenizer)
+    comparisons = ComparisonSet(pd.DataFrame(select_rows_to_check(rows, "prompt", "chosen", "rejected")), tokenizer)
     lengths = [
         len(prompt) + max(len(comparisons.answers[side]) for side in pair[:2])
         for prompt, group in zip(comparisons.asked, comparisons.groups, strict=True)
         for pair in group
     ]
-    return _cut(
-        lengths, config
-    ), f"{section}: pairs of {_spread(lengths)} tokens{_above(lengths, section, config, context)}"
+    return (
+        _cap_lengths(lengths, config),
+        f"{section}: pairs of {_format_length_range(lengths)} "
+        f"tokens{_check_lengths_above_limit(lengths, section, config, context)}",
+    )
 
 
-def pair(tokenizer: Tokenizer, rows: Sequence[Mapping[str, Any]], config: Any) -> list[Spans]:
+def encode_first_fitting_pair(tokenizer: Tokenizer, rows: Sequence[Mapping[str, Any]], config: Any) -> list[Spans]:
     """The first pair that is short enough, as the stage of `config` learns it: the prompt with its chosen response,
     then with its rejected one.
 
@@ -101,28 +107,31 @@ def pair(tokenizer: Tokenizer, rows: Sequence[Mapping[str, Any]], config: Any) -
     """
     limit = Limit(config.max_length, config.truncation)
     with suppress(DataError):
-        shown = ComparisonSet(pd.DataFrame(looked_at(rows, "prompt", "chosen", "rejected")), tokenizer, limit)
+        shown = ComparisonSet(
+            pd.DataFrame(select_rows_to_check(rows, "prompt", "chosen", "rejected")), tokenizer, limit
+        )
         prompt, first = shown.asked[0], shown.groups[0][0]
         answers = (shown.answers[side] for side in (first.chosen, first.rejected))
         return [
-            spans(tokenizer, [*prompt, *answer], [False] * len(prompt) + [True] * len(answer)) for answer in answers
+            split_into_spans(tokenizer, [*prompt, *answer], [False] * len(prompt) + [True] * len(answer))
+            for answer in answers
         ]
     return []
 
 
-def prompts(
+def check_prompt_token_lengths(
     tokenizer: Tokenizer, what: str, rows: Sequence[Mapping[str, Any]], sections: Mapping[str, Any], context: int | None
 ) -> tuple[list[int], list[str]]:
     """Lengths of prompts, and lines on them and their references, for the sections that answer them.
 
     DataError where a policy could not answer the longest prompt; `evaluate` leaves such problems out, unless all are.
     """
-    seen = looked_at(rows, "question", "history")
-    lengths = [len(tokens) for tokens in encode_rows(tokenizer, seen)]
+    seen = select_rows_to_check(rows, "question", "history")
+    lengths = [len(tokens) for tokens in encode_prompt_rows(tokenizer, seen)]
     references = [len(chat.encode_response(tokenizer, row["solution"])) for row in seen if row["solution"]]
-    lines = [f"{what}: {_spread(lengths)} tokens"]
+    lines = [f"{what}: {_format_length_range(lengths)} tokens"]
     if references:
-        lines[0] += f"; their references: {_spread(references)}"
+        lines[0] += f"; their references: {_format_length_range(references)}"
     for section, config in sections.items():
         most = config.max_new_tokens
         if long := sum(context is not None and length + most > context for length in lengths):
@@ -140,26 +149,26 @@ def prompts(
     return lengths, lines
 
 
-def looked_at(rows: Sequence[Mapping[str, Any]], *texts: str) -> list[Mapping[str, Any]]:
+def select_rows_to_check(rows: Sequence[Mapping[str, Any]], *texts: str) -> list[Mapping[str, Any]]:
     """The first rows, and the one with most characters in the columns `texts`: it decides whether all fit."""
     longest = max(rows, key=lambda row: sum(len(row.get(text) or "") for text in texts))
     first = [*rows[:LOOKED_AT]]
     return first if any(row is longest for row in first) else [*first[:-1], longest]
 
 
-def _spread(lengths: Sequence[int]) -> str:
+def _format_length_range(lengths: Sequence[int]) -> str:
     return f"{min(lengths)} to {max(lengths)}, in the middle {statistics.median(lengths):.0f}"
 
 
-def _cut(lengths: Sequence[int], config: Any) -> list[int]:
+def _cap_lengths(lengths: Sequence[int], config: Any) -> list[int]:
     return [min(length, config.max_length or length) for length in lengths]
 
 
-def _above(lengths: Sequence[int], section: str, config: Any, context: int | None) -> str:
+def _check_lengths_above_limit(lengths: Sequence[int], section: str, config: Any, context: int | None) -> str:
     """What becomes of those above the section's max_length; DataError where there are more tokens than the model has
     positions.
     """
-    if context is not None and (longest := max(_cut(lengths, config))) > context:
+    if context is not None and (longest := max(_cap_lengths(lengths, config))) > context:
         raise DataError(
             f"{section}: the longest example has {longest} tokens, and the model {context} positions; expected "
             f"{section}.max_length = {context} or less"

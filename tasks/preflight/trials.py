@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tasks.common.config import Config
-from tasks.common.config_faults import shortened
+from tasks.common.config_faults import shorten_text
 from tasks.common.errors import DataError, StageError
-from tasks.common.terminal import in_one_line
+from tasks.common.terminal import format_in_one_line
 
 if TYPE_CHECKING:
     from gymnasium import Space
@@ -32,7 +32,7 @@ STAGES = ("behaviour", "expert_episodes")
 BEGINS = "tried: "  # how a line on standard error begins that names the environment whose turn it is
 
 
-def lines(params: Path, stages: Collection[str]) -> Iterator[str]:
+def run_environment_trials(params: Path, stages: Collection[str]) -> Iterator[str]:
     """What came of the environments that `stages` play in, a line each; DataError with one line for the first fault."""
     played = sorted(name for name in stages if name.partition("@")[0] in STAGES)
     if not played:
@@ -44,7 +44,7 @@ def lines(params: Path, stages: Collection[str]) -> Iterator[str]:
         raise DataError(
             f"{', '.join(played)}: their environments could not be tried within the limit of time"
         ) from None
-    yield from map(in_one_line, done.stdout.splitlines())
+    yield from map(format_in_one_line, done.stdout.splitlines())
     if done.returncode:
         stderr_lines = done.stderr.splitlines()
         tried = next(
@@ -60,14 +60,14 @@ def lines(params: Path, stages: Collection[str]) -> Iterator[str]:
         raise DataError(last if done.returncode == 2 else f"{tried}: {last}")
 
 
-def offline(environment: str) -> str:
+def try_offline_environment(environment: str) -> str:
     """An environment of the offline flow after STEPS random steps: its spaces, its limit of steps, its rewards."""
     import torch
 
     from tasks.offline.datasets import episodes
     from tasks.offline.environments import rollouts, simulators
 
-    env, spaces = simulators.make(environment), simulators.spaces_of(environment)
+    env, spaces = simulators.make_offline_environment(environment), simulators.get_policy_spaces(environment)
     generator = torch.Generator().manual_seed(0)
 
     class Random:
@@ -76,29 +76,29 @@ def offline(environment: str) -> str:
                 return torch.randint(spaces.action, (len(observations),), generator=generator)
             return 2 * torch.rand(len(observations), spaces.action, generator=generator) - 1
 
-    played = rollouts.play(environment, rollouts.as_player(Random()), 1, 0, limit=STEPS).episodes
-    episodes.check(played, spaces.observation, spaces.action, spaces.discrete)
+    played = rollouts.play_seeded_episodes(environment, rollouts.wrap_as_player(Random()), 1, 0, limit=STEPS).episodes
+    episodes.check_episodes(played, spaces.observation, spaces.action, spaces.discrete)
     limit = env.spec.max_episode_steps if env.spec else getattr(env.unwrapped, "limit", None)
     env.close()
     ends = f"at most {limit:,} steps an episode" if limit else "an end of its own"
     rewards = f"{played[0].rewards.min() + 0:g} to {played[0].rewards.max() + 0:g}"  # and not -0
-    spoken = f"observations {_said(env.own_observations)}, actions {_said(env.own_actions)}"
+    spoken = f"observations {_format_space(env.own_observations)}, actions {_format_space(env.own_actions)}"
     return f"{spoken}, {ends}; {len(played[0])} random steps paid {rewards} each"
 
 
-def agents(kind: str, settings: Mapping[str, Any], seconds: float, seed: int, recorded: int) -> str:
+def try_agent_environment(kind: str, settings: Mapping[str, Any], seconds: float, seed: int, recorded: int) -> str:
     """A game of an environment of agents after TURNS turns: how it opens, and whether it knows its best play, which
     `recorded` games need.
     """
     from tasks.agents.environments import games
     from tasks.agents.environments.host import FAULTS
     from tasks.agents.environments.user_environments import close_hosts
-    from tasks.agents.playing.episode_files import World, expert_play
+    from tasks.agents.playing.episode_files import World, play_expert_game
 
     game = next(World(kind, dict(settings), seed, seconds).stream("train", seed))
-    expert, rewards, done = games.solver(game.environment), list[float](), False
+    expert, rewards, done = games.find_solver(game.environment), list[float](), False
     if expert is None and recorded:
-        expert_play(game, 0)  # which says that there is none
+        play_expert_game(game, 0)  # which says that there is none
     while len(rewards) < TURNS and not done:
         with redirect_stderr(StringIO()) as stderr:  # where a game of one's own names its fault
             turn = game.environment.step(expert.best_action() if expert else "help")
@@ -115,30 +115,33 @@ def agents(kind: str, settings: Mapping[str, Any], seconds: float, seed: int, re
     return f"game {game.seed} opens with {characters:,} characters, {knows}; {len(rewards)} turns paid {paid} each"
 
 
-def _said(space: "Space[Any]") -> str:
+def _format_space(space: "Space[Any]") -> str:
     """A space in a few words: the bounds of a box are as many as its numbers."""
     shape = getattr(space, "shape", None)
-    return f"{type(space).__name__}{shape} of {space.dtype}" if shape else shortened(str(space))
+    return f"{type(space).__name__}{shape} of {space.dtype}" if shape else shorten_text(str(space))
 
 
-def _tried(configs: Mapping[str, Any], stage: str) -> str:
+def _try_stage_environment(configs: Mapping[str, Any], stage: str) -> str:
     section, _, name = stage.partition("@")
     environment = configs[section].environments[name]
     if section == "behaviour":
-        return f"{stage}{f' ({environment.id})' if environment.id else ''}: {offline(environment.id or name)}"
+        return (
+            f"{stage}{f' ({environment.id})' if environment.id else ''}: "
+            f"{try_offline_environment(environment.id or name)}"
+        )
     number = configs[section].seed
     return (
         f"{stage} ({environment.kind}): "
-        f"{agents(environment.kind, environment.settings, environment.seconds, number, environment.episodes + environment.validation)}"  # noqa: E501
+        f"{try_agent_environment(environment.kind, environment.settings, environment.seconds, number, environment.episodes + environment.validation)}"  # noqa: E501
     )
 
 
-def _is_to_be_made(configs: Mapping[str, Any], stage: str) -> bool:
+def _needs_environment_made_first(configs: Mapping[str, Any], stage: str) -> bool:
     """Whether a stage has yet to make the folder that holds the environment."""
-    from tasks.preflight.offline_datasets import is_to_be_made
+    from tasks.preflight.offline_datasets import is_environment_not_made_yet
 
     section, _, name = stage.partition("@")
-    return section == "behaviour" and is_to_be_made(configs[section].environments[name].id or name)
+    return section == "behaviour" and is_environment_not_made_yet(configs[section].environments[name].id or name)
 
 
 def main() -> None:
@@ -154,13 +157,13 @@ def main() -> None:
     kinds: dict[str, type[Config]] = {"behaviour": BehaviourConfig, "expert_episodes": ExpertEpisodesConfig}
     configs = {name: read_section(name, kind, arguments.params) for name, kind in kinds.items()}
     for stage in arguments.stages:
-        if _is_to_be_made(configs, stage):
+        if _needs_environment_made_first(configs, stage):
             print(f"{stage}: a stage of the run makes its environment first", flush=True)
             continue
         print(f"{BEGINS}{stage}", file=sys.stderr, flush=True)
         signal.setitimer(signal.ITIMER_REAL, SECONDS)  # whose signal ends the process, whatever the environment is at
         try:
-            print(_tried(configs, stage), flush=True)
+            print(_try_stage_environment(configs, stage), flush=True)
         except Exception as error:  # whatever runs in an environment
             kind = "" if isinstance(error, StageError | ValueError) else f"{type(error).__name__}: "
             print(f"{stage}: {kind}{' '.join(str(error).split())}", file=sys.stderr, flush=True)

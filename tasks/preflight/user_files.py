@@ -12,12 +12,19 @@ from tasks.common import tables
 from tasks.common.errors import StageError
 from tasks.common.tables import Record
 from tasks.language import mixture, problems
-from tasks.language.configs.parts.names import policy_names
+from tasks.language.configs.parts.names import list_policy_names
 from tasks.language.data import problem_forms
 from tasks.language.data.rows import read_file
 from tasks.language.tables.problems import Demonstrations, Problems, Prompts
 from tasks.preflight import data, extensions, large
-from tasks.preflight.data import POLICIES, Configs, check_rewards, check_roles, readable, small
+from tasks.preflight.data import (
+    POLICIES,
+    Configs,
+    check_message_roles,
+    check_reward_inputs,
+    is_small_enough_to_read,
+    should_read_before_run,
+)
 
 LEARNED_BY = {  # section with files -> the stages behind it that ask something of its rows
     "demonstrations": ("sft",),
@@ -29,7 +36,7 @@ SECTIONS = (*LEARNED_BY, "problems", "corpus", "evaluate")  # all of the core th
 MADE = Path("data")
 
 
-def lines(configs: Configs, stages: Collection[str], later: bool = True) -> Iterator[str]:
+def check_user_files(configs: Configs, stages: Collection[str], later: bool = True) -> Iterator[str]:
     """A line for each source of data of the `stages` that will run; StageError for the first fault that would end one
     of them.
 
@@ -40,59 +47,68 @@ def lines(configs: Configs, stages: Collection[str], later: bool = True) -> Iter
     if at_work & {"behaviour", "transitions"}:
         from tasks.preflight import offline_datasets  # with the simulators
 
-        yield from offline_datasets.read(configs["behaviour"], configs["transitions"], stages)
-    yield from _read(configs, {*stages, *again})
-    _check_made(configs, at_work)
-    all_sections = (*SECTIONS, *extensions.sections())
-    for section in all_sections if later and at_work & {*policy_names(), "reward_model"} else ():
+        yield from offline_datasets.check_offline_datasets(configs["behaviour"], configs["transitions"], stages)
+    yield from _check_all_sources(configs, {*stages, *again})
+    _check_made_rows(configs, at_work)
+    all_sections = (*SECTIONS, *extensions.list_extension_sections())
+    for section in all_sections if later and at_work & {*list_policy_names(), "reward_model"} else ():
         if section not in at_work | again:
             try:
-                for _ in _read(configs, {section}):
+                for _ in _check_all_sources(configs, {section}):
                     pass
             except StageError as error:
                 yield f"no stage of this run reads it, but {section} would end with: {error}"
 
 
-def _read(configs: Configs, stages: Collection[str]) -> Iterator[str]:
+def _check_all_sources(configs: Configs, stages: Collection[str]) -> Iterator[str]:
     for reader in READERS:
         yield from reader(configs, stages)
 
 
-READERS: tuple[Callable[[Configs, Collection[str]], Iterator[str]], ...] = (large.read, data.read, extensions.read)
+READERS: tuple[Callable[[Configs, Collection[str]], Iterator[str]], ...] = (
+    large.check_large_sources,
+    data.check_data_sources,
+    extensions.check_extension_sources,
+)
 
 
-def _check_made(configs: Configs, at_work: set[str]) -> None:
+def _check_made_rows(configs: Configs, at_work: set[str]) -> None:
     """DataError where rows that a stage has made of problems or of a hub's set do not suit the stages that will run."""
     if "sft" in at_work and configs["demonstrations"].source == "hub":
-        rows = _made(Demonstrations, "demonstrations", ("train", "validation"), at_work)
-        check_roles(configs, rows, "data/demonstrations")
+        rows = _read_made_tables(Demonstrations, "demonstrations", ("train", "validation"), at_work)
+        check_message_roles(configs, rows, "data/demonstrations")
     if not at_work.intersection(POLICIES):
         return
     sets = {dataset.source: dataset for dataset in configs["mixture"].datasets}
     if "hub" in sets:
-        rows = _made(Prompts, "mixture", ("prompts", "validation"), at_work)
-        check_rewards(configs, at_work, rows, "data/mixture")
+        rows = _read_made_tables(Prompts, "mixture", ("prompts", "validation"), at_work)
+        check_reward_inputs(configs, at_work, rows, "data/mixture")
     if "problems" in sets and configs["problems"].source != "generated":
-        drawn = [mixture.prompt(sets["problems"], row) for row in _problems(configs, at_work)]
-        check_rewards(configs, at_work, drawn, "problems")
+        drawn = [
+            mixture.make_dataset_prompt(sets["problems"], row) for row in _load_training_problems(configs, at_work)
+        ]
+        check_reward_inputs(configs, at_work, drawn, "problems")
 
 
-def _problems(configs: Configs, at_work: Collection[str]) -> list[Record]:
+def _load_training_problems(configs: Configs, at_work: Collection[str]) -> list[Record]:
     """The training problems of one's own that the mixture draws from, or those that were made before; none where
     neither is known.
     """
     config, skip = configs["problems"], configs["mixture"].skip
-    if config.source == "files" and readable(config.path):
+    if config.source == "files" and should_read_before_run(config.path):
         parts = (
-            problem_forms.read(read_file(problems.one_file(Path(config.path), name))) for name in ("train", "test")
+            problem_forms.parse_problems(read_file(problems.find_split_file(Path(config.path), name)))
+            for name in ("train", "test")
         )
-        return problems.split(config, *parts)[0]["train"][skip:]
-    return _made(Problems, "problems", ("train",), at_work)[skip:]
+        return problems.split_problems(config, *parts)[0]["train"][skip:]
+    return _read_made_tables(Problems, "problems", ("train",), at_work)[skip:]
 
 
-def _made(schema: type[tables.Table], stage: str, parts: Collection[str], at_work: Collection[str]) -> list[Record]:
+def _read_made_tables(
+    schema: type[tables.Table], stage: str, parts: Collection[str], at_work: Collection[str]
+) -> list[Record]:
     """The tables of a stage that is up to date, where they lie here."""
     files: Mapping[str, Path] = {part: MADE / stage / f"{part}.parquet" for part in parts}
-    if stage in at_work or not all(file.is_file() and small(file) for file in files.values()):
+    if stage in at_work or not all(file.is_file() and is_small_enough_to_read(file) for file in files.values()):
         return []
-    return [row for file in files.values() for row in tables.records(tables.read(schema, file))]
+    return [row for file in files.values() for row in tables.list_records(tables.read_table(schema, file))]

@@ -17,11 +17,16 @@ from tasks.common.errors import ConfigError
 from tasks.language.configs.report import ReportConfig
 from tasks.language.reporting import comparing, scoreboard
 from tasks.language.reporting.differences import read_measures
-from tasks.language.reporting.over_seeds import Measured, joined, over_problems, over_seeds
+from tasks.language.reporting.over_seeds import (
+    Measured,
+    average_results_over_problems,
+    average_results_over_seeds,
+    join_score_tables,
+)
 from tasks.language.reporting.scoreboard import Results
 from tasks.language.tables.evaluation import Generations
 from tasks.seeds import pictures
-from tasks.seeds.sentences import sentences
+from tasks.seeds.sentences import format_seed_conclusions
 from tasks.stage import read_section
 
 EVALUATIONS, REWARD_MODEL = Path("data/evaluate"), Path("data/reward_model")
@@ -36,40 +41,41 @@ class Seed:
     curves: Mapping[str, pd.DataFrame]
 
 
-def read(folder: Path) -> Seed:
+def read_seed_folder(folder: Path) -> Seed:
     """What a seed's pipeline left in its folder."""
-    config = section(folder)
+    config = read_report_section(folder)
     evaluations = folder / EVALUATIONS
     folders: dict[str, Path] = {name: evaluations / name for name in config.policies}
     answers = {
-        name: tables.read(Generations, policy_folder / "generations.parquet") for name, policy_folder in folders.items()
+        name: tables.read_table(Generations, policy_folder / "generations.parquet")
+        for name, policy_folder in folders.items()
     }
-    metrics = {name: comparing.evaluation(policy_folder) for name, policy_folder in folders.items()}
+    metrics = {name: comparing.read_evaluation_metrics(policy_folder) for name, policy_folder in folders.items()}
     return Seed(
-        comparing.compared(config, evaluations, answers, metrics),
+        comparing.compare_policies(config, evaluations, answers, metrics),
         {name: read_measures(policy_folder / "measures.parquet") for name, policy_folder in folders.items()},
-        comparing.curves(config, folders, folder / REWARD_MODEL),
+        comparing.load_training_curves(config, folders, folder / REWARD_MODEL),
     )
 
 
-def section(folder: Path) -> ReportConfig:
+def read_report_section(folder: Path) -> ReportConfig:
     """The section `report` of a seed's params.yaml."""
     config = read_section("report", ReportConfig, folder / "params.yaml")
     assert isinstance(config, ReportConfig)
     return config
 
 
-def write(folders: Mapping[str, Path], out: Path) -> str:
+def write_multi_seed_report(folders: Mapping[str, Path], out: Path) -> str:
     """Write the pages of at least two seeds to `out`; the sentence that they begin with."""
-    config = section(next(iter(folders.values())))
-    seeds = {name: read(folder) for name, folder in folders.items()}
+    config = read_report_section(next(iter(folders.values())))
+    seeds = {name: read_seed_folder(folder) for name, folder in folders.items()}
     each = [seed.results for seed in seeds.values()]
-    merged = over_seeds(each)
-    problems = over_problems(each, [seed.measured for seed in seeds.values()])
-    drawn = pictures.pictures({name: seed.results for name, seed in seeds.items()}, merged, problems)
-    learned = pictures.curves({name: seed.curves for name, seed in seeds.items()})
-    first, *more = sentences(merged, problems, config.best_by, [*folders])
-    made = joined(merged, problems)
+    merged = average_results_over_seeds(each)
+    problems = average_results_over_problems(each, [seed.measured for seed in seeds.values()])
+    drawn = pictures.render_overview_figures({name: seed.results for name, seed in seeds.items()}, merged, problems)
+    learned = pictures.render_seed_curves({name: seed.curves for name, seed in seeds.items()})
+    first, *more = format_seed_conclusions(merged, problems, config.best_by, [*folders])
+    made = join_score_tables(merged, problems)
     view = {
         "sentence": first,
         "more": more,
@@ -79,9 +85,9 @@ def write(folders: Mapping[str, Path], out: Path) -> str:
         "overview": [*drawn],
         "learning": [*learned],
         "tables": made,
-        "meaning": scoreboard.meaning(merged),
+        "meaning": scoreboard.collect_metric_meanings(merged),
     }
-    pages.write(Path(__file__).parent / "templates", "seeds", view, {**drawn, **learned}, out)
+    pages.write_report_pages(Path(__file__).parent / "templates", "seeds", view, {**drawn, **learned}, out)
     return first
 
 
@@ -96,7 +102,7 @@ def main(arguments: Sequence[str]) -> int:
         print("tasks.seeds: expected at least two seeds", file=sys.stderr)
         return 2
     try:
-        print(write(folders, options.out))
+        print(write_multi_seed_report(folders, options.out))
     except ConfigError as error:
         print(error, file=sys.stderr)
         return 2

@@ -23,7 +23,7 @@ OVERVIEW = {  # metric -> title; those that were measured of every policy are dr
 }
 
 
-def pictures(each: Mapping[str, Results], seeds: Results, problems: Results) -> dict[str, str]:
+def render_overview_figures(each: Mapping[str, Results], seeds: Results, problems: Results) -> dict[str, str]:
     """By metric of the report's overview, of each policy: a dot for each seed, the interval over seeds, and over
     problems.
     """
@@ -31,11 +31,11 @@ def pictures(each: Mapping[str, Results], seeds: Results, problems: Results) -> 
     for metric, title in OVERVIEW.items():
         if not all(metric in judged for judged in seeds.judged.values()):
             continue
-        scale = 100 if metric_wording.kind_of(metric) in metric_wording.SHARES else 1
+        scale = 100 if metric_wording.get_metric_kind(metric) in metric_wording.SHARES else 1
         name = f"seeds-{metric.replace('_', '-')}"
-        svgs[name] = two_intervals(
-            {policy: _scaled(judged[metric], scale) for policy, judged in seeds.judged.items()},
-            {policy: _scaled(judged[metric], scale) for policy, judged in problems.judged.items()},
+        svgs[name] = render_two_intervals(
+            {policy: _scale_estimate(judged[metric], scale) for policy, judged in seeds.judged.items()},
+            {policy: _scale_estimate(judged[metric], scale) for policy, judged in problems.judged.items()},
             {
                 policy: [scale * seed_results.judged[policy][metric].mean for seed_results in each.values()]
                 for policy in seeds.judged
@@ -48,7 +48,7 @@ def pictures(each: Mapping[str, Results], seeds: Results, problems: Results) -> 
     return svgs
 
 
-def curves(each: Mapping[str, Mapping[str, pd.DataFrame]]) -> dict[str, str]:
+def render_seed_curves(each: Mapping[str, Mapping[str, pd.DataFrame]]) -> dict[str, str]:
     """Of every stage all its curves, a panel for each: a thin line for each seed, and a thick one for their mean."""
     svgs = {}
     first = next(iter(each.values()))
@@ -58,25 +58,29 @@ def curves(each: Mapping[str, Mapping[str, pd.DataFrame]]) -> dict[str, str]:
             column for column in frame.columns if column != STEP and all(column in seed_frame for seed_frame in frames)
         ]
         panels = [
-            Panel(column, {"each seed, and their mean": [_line(seed_frame, column) for seed_frame in frames]}, {})
+            Panel(
+                column,
+                {"each seed, and their mean": [_get_curve_points(seed_frame, column) for seed_frame in frames]},
+                {},
+            )
             for column in columns
             if all(seed_frame[column].notna().any() for seed_frame in frames)
         ]
         if panels:
-            svgs[f"seeds-curves-{stage}"] = plots.multiples(panels, STEP, "", f"seeds-curves-{stage}")
+            svgs[f"seeds-curves-{stage}"] = plots.render_small_multiples(panels, STEP, "", f"seeds-curves-{stage}")
     return svgs
 
 
-def _line(frame: pd.DataFrame, column: str) -> tuple[list[float], list[float]]:
+def _get_curve_points(frame: pd.DataFrame, column: str) -> tuple[list[float], list[float]]:
     measured = frame[frame[column].notna()]
     return measured[STEP].tolist(), measured[column].tolist()
 
 
-def _scaled(estimate: Estimate, scale: float) -> Estimate:
+def _scale_estimate(estimate: Estimate, scale: float) -> Estimate:
     return Estimate(scale * estimate.mean, scale * estimate.low, scale * estimate.high)
 
 
-def two_intervals(
+def render_two_intervals(
     wide: Mapping[str, Estimate],
     narrow: Mapping[str, Estimate],
     single: Mapping[str, Sequence[float]],
@@ -104,4 +108,4 @@ def two_intervals(
         axis.axvline(level, color="#999999", linewidth=0.8, linestyle="--", zorder=0)
         axis.set_yticks([*range(len(wide), 0, -1)], [*wide])
         axis.set(xlabel=x, ylim=(0.4, len(wide) + 0.6))
-        return plots.svg(figure, name)
+        return plots.render_svg(figure, name)

@@ -21,11 +21,11 @@ class Repository:
         self.root, self.file = root, root / "mlruns/mlflow.db"
         self.file.parent.mkdir(parents=True)
         shutil.copyfile(empty_mlflow, self.file)
-        self.client: MlflowClient = mlflow_client.open_store(root)
+        self.client: MlflowClient = mlflow_client.open_mlflow_store(root)
 
     def run(self, stage: str = "dpo", parent: str | None = None, status: str = "FINISHED", loss: float = 0.5) -> str:
         """A run of a stage as the engine records it, or of a pipeline, if the stage is ""."""
-        experiment = mlflow_client.experiment(self.client, self.root, "language")
+        experiment = mlflow_client.get_or_create_experiment_id(self.client, self.root, "language")
         tags = {mlflow_run_lookup.PREFIX + name: value for name, value in self._tags(stage).items()}
         tags |= {"mlflow.parentRunId": parent} if parent else {}
         run_id: str = self.client.create_run(experiment, START, tags, run_name=stage or "language").info.run_id
@@ -37,7 +37,7 @@ class Repository:
         self.artifact(run_id, "record.json", json.dumps({"stage": stage}))
         self.artifact(run_id, "samples/step-1.json", "[1]")
         if status == "FINISHED":
-            mlflow_client.seal(self.client, self.root, run_id)
+            mlflow_client.seal_run(self.client, self.root, run_id)
         if status != "RUNNING":
             self.client.set_terminated(run_id, status, START + 1000)
         return run_id
@@ -48,7 +48,7 @@ class Repository:
         return {"engine": "true", "stage": stage, "key": f"key of {stage}", "outs": "o", "out.data/dpo": "o"}
 
     def artifact(self, run_id: str, name: str, text: str) -> Path:
-        file = mlflow_seal.artifacts(self.root, run_id) / name
+        file = mlflow_seal.get_run_artifact_folder(self.root, run_id) / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
         return file

@@ -60,12 +60,12 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(result_files, "ROOT", tmp_path)
     results = {"speed": {"page": ["It is 2.4 times as fast."]}, "lectures": LECTURES, "search": SEARCH, "pairs": PAIRS}
     for name, result in {**results, "tables/scores": SCORES}.items():
-        result_files.write(tmp_path / f"benchmarks/results/{name}.json", result)
+        result_files.write_result(tmp_path / f"benchmarks/results/{name}.json", result)
     for page, text in PAGES.items():
         (tmp_path / page).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / page).write_text(re.sub(r"\{(.+?)\}", r"<!-- block \1 -->\n<!-- /block -->", text))
-    claims.write(tmp_path)
-    assert claims.faults(tmp_path) == []
+    claims.rewrite_page_blocks(tmp_path)
+    assert claims.find_claim_faults(tmp_path) == []
     return tmp_path
 
 
@@ -97,14 +97,14 @@ def test_what_was_changed_by_hand_is_noticed(root: Path, page: str, old: str, ne
     text = (root / page).read_text()
     assert old in text
     (root / page).write_text(text.replace(old, new, 1))
-    lines = claims.faults(root)
+    lines = claims.find_claim_faults(root)
     assert any(fault in line for line in lines), lines
 
 
 def test_a_block_says_where_it_differs(root: Path) -> None:
     page = root / SEARCH_PAGE
     page.write_text(page.read_text().replace("74.2 %", "84.2 %"))
-    [line] = claims.faults(root)
+    [line] = claims.find_claim_faults(root)
     assert "84.2 %" in line
     assert "74.2 %" in line
 
@@ -112,17 +112,19 @@ def test_a_block_says_where_it_differs(root: Path) -> None:
 def reseal(path: Path, **fields: str) -> None:
     """Change fields of a result file, with a hash that fits."""
     content = {**json.loads(path.read_text()), **fields}
-    path.write_text(json.dumps({**content, "sha256": result_files.seal(content)}))
+    path.write_text(json.dumps({**content, "sha256": result_files.hash_content(content)}))
 
 
 def test_a_commit_that_is_not_in_the_history(root: Path) -> None:
     path = root / "benchmarks/results/search.json"
     reseal(path, commit="0123456789abcdef")
-    assert claims.faults(root) == ["benchmarks/results/search.json: commit 0123456789abcdef is not in the history"]
+    assert claims.find_claim_faults(root) == [
+        "benchmarks/results/search.json: commit 0123456789abcdef is not in the history"
+    ]
     reseal(path, commit="unknown")
-    assert claims.faults(root) == ["benchmarks/results/search.json: its commit is unknown, for no reason"]
+    assert claims.find_claim_faults(root) == ["benchmarks/results/search.json: its commit is unknown, for no reason"]
     reseal(path, reason="it was not written down")
-    assert claims.faults(root) == []
+    assert claims.find_claim_faults(root) == []
 
 
 def test_a_shallow_clone_cannot_know_old_commits(root: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -132,12 +134,12 @@ def test_a_shallow_clone_cannot_know_old_commits(root: Path, tmp_path_factory: p
         subprocess.run(["git", *words], cwd=root, check=True)
     shallow = tmp_path_factory.mktemp("shallow") / "clone"
     subprocess.run(["git", "clone", "-q", "--depth", "1", root.as_uri(), str(shallow)], check=True)
-    assert claims.faults(shallow) == []
+    assert claims.find_claim_faults(shallow) == []
 
 
 def test_a_result_file_without_its_fields(root: Path) -> None:
     (root / "benchmarks/results/bare.json").write_text("{}")
-    assert claims.faults(root) == [
+    assert claims.find_claim_faults(root) == [
         "benchmarks/results/bare.json: has no commit, per_problem, processor, result, sha256"
     ]
 
@@ -148,29 +150,29 @@ def test_numbers_of_others_and_in_code_may_stand_in_prose(root: Path) -> None:
         "`20 s`, 10%BC.\n"
     )
     (root / "docs/other.md").write_text(text)
-    assert claims.faults(root) == []
+    assert claims.find_claim_faults(root) == []
     (root / "docs/other.md").write_text(text.replace(" <!-- quoted: arXiv:2203.02155 -->", ""))
-    assert claims.faults(root) == ["docs/other.md:1: 73 % stands outside of a block"]
+    assert claims.find_claim_faults(root) == ["docs/other.md:1: 73 % stands outside of a block"]
 
 
 def test_results_are_added_with_their_commits_and_values(root: Path) -> None:
     path = root / "benchmarks/results/more.json"
-    result_files.write(path, {"a": 1}, {"a": [0.0, 1.0]}, adds=True)
+    result_files.write_result(path, {"a": 1}, {"a": [0.0, 1.0]}, adds=True)
     reseal(path, commit="unknown", processor="another", reason="older")
-    result_files.write(path, {"a": 1, "b": 2}, {"b": [1.0]}, adds=True)
+    result_files.write_result(path, {"a": 1, "b": 2}, {"b": [1.0]}, adds=True)
     content = json.loads(path.read_text())
-    assert content["commit"] == f"unknown {result_files.commit()}"
-    assert content["processor"] == f"another; {result_files.processor()}"
-    assert result_files.load(path) == {"a": 1, "b": 2}
-    assert result_files.values(path) == {"a": [0.0, 1.0], "b": [1.0]}
-    assert claims.faults(root) == []
-    result_files.write(path, {"c": 3})
-    assert result_files.values(path) == {}, "a result that replaces another has no values of that"
+    assert content["commit"] == f"unknown {result_files.describe_commit()}"
+    assert content["processor"] == f"another; {result_files.describe_processor()}"
+    assert result_files.load_result(path) == {"a": 1, "b": 2}
+    assert result_files.load_single_values(path) == {"a": [0.0, 1.0], "b": [1.0]}
+    assert claims.find_claim_faults(root) == []
+    result_files.write_result(path, {"c": 3})
+    assert result_files.load_single_values(path) == {}, "a result that replaces another has no values of that"
 
 
 def test_tables_are_read_as_they_are_written() -> None:
     text = "# One\n\n| | a | b |\n|---|---|---|\n| x | 1 | |\n| y | | 2 |\n"
-    result = {"rows": tables.parse(text)["One"], "page": text.splitlines()}
+    result = {"rows": tables.parse_tables(text)["One"], "page": text.splitlines()}
     assert tables.table(result) in text
     assert tables.columns(result, "b") == "| | b |\n|---|---|\n| y | 2 |\n"
     assert tables.lines(result, "One", "x") == "| | a | b |\n|---|---|---|\n| x | 1 | |\n"
@@ -187,5 +189,5 @@ def test_readme_has_at_most_six_measured_numbers() -> None:
 @pytest.mark.tree
 def test_this_repository_has_no_number_outside_of_blocks_and_sealed_results() -> None:
     pages = [page for pattern in claims.PAGES for page in ROOT.glob(pattern)]
-    assert not [line for page in pages for line in claims.loose_numbers(ROOT, page)]
-    assert not [*claims.unsourced(ROOT), *result_files.faults(ROOT)]
+    assert not [line for page in pages for line in claims.find_numbers_outside_blocks(ROOT, page)]
+    assert not [*claims.find_unsourced_log_entries(ROOT), *result_files.find_result_file_faults(ROOT)]

@@ -53,7 +53,7 @@ def test_the_command(capsys, monkeypatch):
             name, _, numbers = told.partition(": noise ")
             noise.setdefault(turns, {})[name] = float(numbers.partition(",")[0])
     assert [*noise] == ["3"]
-    assert [*noise["3"]] == [*credit.kinds(1, 2), credit.BY_TURN, credit.BY_EPISODE]
+    assert [*noise["3"]] == [*credit.build_credit_kinds(1, 2), credit.BY_TURN, credit.BY_EPISODE]
     unbiased = noise["3"][credit.UNBIASED]  # the scale of all is the gradient's length, which three batches do not tell
     assert noise["3"]["Q critic of 2 batches"] / unbiased < 0.5
     assert noise["3"]["total return"] / unbiased > 1

@@ -3,7 +3,14 @@ import json
 import pytest
 
 from benchmarks import draws
-from benchmarks.draws import SEED, each_draw, kept, kinds, methods, over_draws
+from benchmarks.draws import (
+    SEED,
+    collect_draw_results,
+    list_methods,
+    over_draws,
+    render_accuracy_by_draw,
+    render_problem_kinds_table,
+)
 from flows.web import run_head
 
 
@@ -44,7 +51,7 @@ def test_a_method_counts_against_the_better_control_of_each_draw_or_a_better_bas
 
     DPO is 4 points below in each.
     """
-    assert methods(RESULT) == ["dpo", "grpo"]
+    assert list_methods(RESULT) == ["dpo", "grpo"]
     cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in over_draws(RESULT).splitlines()]
     rows = {name: rest for name, *rest in cells}
     assert rows["grpo"][:2] == ["88.0 %", "+4.0 (-1.0 to +9.0)"]
@@ -55,8 +62,8 @@ def test_a_method_counts_against_the_better_control_of_each_draw_or_a_better_bas
 
 
 def test_each_draw_has_a_row_and_each_policy_its_other_kinds():
-    assert each_draw(RESULT).splitlines()[2] == "| 0 | 80.0 % | 84.0 % | 82.0 % | 80.0 % | 86.0 % |"
-    assert kinds(RESULT).splitlines()[-1] == "| grpo | 10.0 % | 10.0 % | 10.0 % | 10.0 % |"
+    assert render_accuracy_by_draw(RESULT).splitlines()[2] == "| 0 | 80.0 % | 84.0 % | 82.0 % | 80.0 % | 86.0 % |"
+    assert render_problem_kinds_table(RESULT).splitlines()[-1] == "| grpo | 10.0 % | 10.0 % | 10.0 % | 10.0 % |"
 
 
 @pytest.mark.parametrize(
@@ -118,8 +125,10 @@ def test_what_reinforce_has_of_its_baseline(unaided, said):
 def test_the_methods_that_the_default_leaves_out_stand_behind_it():
     drawn = [{**one, "reinforce": one["grpo"], draws.UNAIDED: one["dpo"]} for one in RESULT["draws"]]
     names = [*RESULT["policies"], "reinforce", draws.UNAIDED]
-    assert draws.policies({**RESULT, "draws": drawn}) == names
-    assert draws.policies({**RESULT, "draws": [*drawn, RESULT["draws"][0]]}) == RESULT["policies"], "one lacks them"
+    assert draws.list_policies({**RESULT, "draws": drawn}) == names
+    assert draws.list_policies({**RESULT, "draws": [*drawn, RESULT["draws"][0]]}) == RESULT["policies"], (
+        "one lacks them"
+    )
     assert (
         draws.render({**RESULT, "draws": drawn}).count("| reinforce without baseline |") == 3
     )  # two rows and a column
@@ -140,7 +149,7 @@ def test_what_is_kept_of_a_draw(tmp_path):
         "sft": {"eval_loss": 1.0},
     }.items():
         (tmp_path / f"data/metrics/{name}.json").write_text(json.dumps(metrics))
-    assert kept(3, tmp_path) == {
+    assert collect_draw_results(3, tmp_path) == {
         "draw": 3,
         "reward_model": {"accuracy": 0.7},
         "dpo": {"strict_greedy": 0.5, "gold_by_manner": 0.25},
@@ -150,6 +159,6 @@ def test_what_is_kept_of_a_draw(tmp_path):
 def test_the_report_reads_what_is_kept(tmp_path):
     params = {"report": {name: RESULT[name] for name in ("policies", "baseline", "controls")}, "sft": {"seed": 1}}
     (tmp_path / run_head.DRAWS).parent.mkdir(parents=True)
-    held = {**RESULT, "params_hash": run_head.params_hash(params, ["sft"])}
+    held = {**RESULT, "params_hash": run_head.hash_params_without_seeds(params, ["sft"])}
     (tmp_path / run_head.DRAWS).write_text(json.dumps({"result": held}))
-    assert "grpo +4.0 points on average" in run_head.draws(tmp_path, params, ["sft", "report"])
+    assert "grpo +4.0 points on average" in run_head.format_gain_spread(tmp_path, params, ["sft", "report"])

@@ -29,77 +29,77 @@ def test_a_random_sample_of_faults_leaves_nothing_broken(name: str) -> None:
     repeated.
     """
     seed = int(os.environ.get("SEED_OF_TESTS") or random.SystemRandom().randrange(10**6))
-    outcome = faults.run([name], SAMPLE[name], seed)[name]
+    outcome = faults.run_campaigns([name], SAMPLE[name], seed)[name]
     assert outcome.trials == SAMPLE[name]
     assert outcome.failures == [], f"--seed {seed} --sample {SAMPLE[name]}"
 
 
 @pytest.mark.slow
 def test_every_bad_value_is_refused_in_one_line() -> None:
-    outcome = faults.run(["inputs"], None, 0)["inputs"]
+    outcome = faults.run_campaigns(["inputs"], None, 0)["inputs"]
     assert outcome.failures == []
     assert outcome.trials > 2000
 
 
 def test_some_bad_values_are_refused_in_one_line() -> None:
-    assert faults.run(["inputs"], 60, 1)["inputs"].failures == []
+    assert faults.run_campaigns(["inputs"], 60, 1)["inputs"].failures == []
 
 
 @pytest.mark.slow
 def test_whatever_strangers_write_is_right_or_one_line() -> None:
-    outcome = faults.run(["strangers"], None, 0)["strangers"]
+    outcome = faults.run_campaigns(["strangers"], None, 0)["strangers"]
     assert outcome.failures == []
     assert outcome.trials > 90
 
 
 def test_some_of_what_strangers_write_is_right_or_one_line() -> None:
-    assert faults.run(["strangers"], 6, 1)["strangers"].failures == []
+    assert faults.run_campaigns(["strangers"], 6, 1)["strangers"].failures == []
 
 
 def test_values_of_another_call_and_long_lines_are_noticed() -> None:
     late = SimpleNamespace(values=[3.0, 1.0], failed=[False, False])
-    assert fault_strangers._of_a_call(lambda *_: late, [3, 2]) == ["responses of [3, 2] letters got [3.0, 1.0]"]
-    assert fault_strangers._of_a_line("x" * 2101)
-    assert fault_strangers._of_a_line("a\x1b[31m")
-    assert not fault_strangers._of_a_line("expected a number")
+    assert fault_strangers._find_call_faults(lambda *_: late, [3, 2]) == ["responses of [3, 2] letters got [3.0, 1.0]"]
+    assert fault_strangers._find_line_faults("x" * 2101)
+    assert fault_strangers._find_line_faults("a\x1b[31m")
+    assert not fault_strangers._find_line_faults("expected a number")
 
 
 def test_some_values_at_the_edges_of_parameters_are_refused_in_one_line_or_read_by_dvc_as_the_same() -> None:
     """All of them: `python -m benchmarks.fault_edges`."""
-    trials = [(key, text) for name in SECTIONS for key, text in fault_edges.edges(name)]
+    trials = [(key, text) for name in SECTIONS for key, text in fault_edges.iterate_edge_values(name)]
     assert len({key for key, _ in trials}) > 800
     assert min(Counter(key for key, _ in trials).values()) >= 20
     rng, failures = random.Random(2), []
-    plain = [trial for trial in trials if not fault_edges.in_graph(trial[0])]
+    plain = [trial for trial in trials if not fault_edges.is_key_in_pipeline(trial[0])]
     for key, text in rng.sample(plain, 60):
-        failures += fault_edges.read_back(key, text)[1]
+        failures += fault_edges.try_edge_value(key, text)[1]
     assert failures == []
 
 
 @pytest.mark.slow
 def test_values_at_the_edges_of_what_dvc_yaml_names_are_refused_in_one_line_or_planned() -> None:
-    trials = [(key, text) for name in SECTIONS for key, text in fault_edges.edges(name)]
-    named = [trial for trial in trials if fault_edges.in_graph(trial[0])]
+    trials = [(key, text) for name in SECTIONS for key, text in fault_edges.iterate_edge_values(name)]
+    named = [trial for trial in trials if fault_edges.is_key_in_pipeline(trial[0])]
     for key, text in random.Random(3).sample(named, 60):
-        assert fault_edges.read_back(key, text)[1] == [], f"{key}={text}"
+        assert fault_edges.try_edge_value(key, text)[1] == [], f"{key}={text}"
 
 
 def test_deep_and_aliased_yaml_is_one_line() -> None:
-    assert faults.run(["yaml"], 12, 4)["yaml"].failures == []
+    assert faults.run_campaigns(["yaml"], 12, 4)["yaml"].failures == []
 
 
 @pytest.mark.slow
 def test_all_deep_and_aliased_yaml_is_one_line() -> None:
-    assert faults.run(["yaml"], None, 0)["yaml"].failures == []
+    assert faults.run_campaigns(["yaml"], None, 0)["yaml"].failures == []
 
 
 def test_a_value_that_dvc_reads_otherwise_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fault_edges, "dumps_yaml", lambda data: json.dumps({**data, "train": 1}))
-    assert fault_edges.read_back("problems.train", "5") == (True, ["DVC reads something else from its own record"])
+    assert fault_edges.try_edge_value("problems.train", "5") == (True, ["DVC reads something else from its own record"])
 
 
 def test_a_value_that_is_taken_is_noticed(tmp_path: Path) -> None:
-    assert fault_inputs.refused(tmp_path, "dpo.beta", 0.2) == ["taken", "params.yaml was changed"]
+    assert fault_inputs.find_refusal_faults(tmp_path, "dpo.beta", 0.2) == ["taken", "params.yaml was changed"]
 
 
 @pytest.fixture(scope="module")
@@ -108,9 +108,9 @@ def toy(tmp_path_factory: pytest.TempPathFactory, empty_mlflow: Path) -> Iterato
     here, and not in each child.
     """
     from flows.engine.mlflow_flow_recorder import FlowRecorder  # noqa: F401
-    from flows.lineage.chain import chain  # noqa: F401
+    from flows.lineage.chain import trace_lineage  # noqa: F401
 
-    folder, make = tmp_path_factory.mktemp("faults"), fault_runs.make
+    folder, make = tmp_path_factory.mktemp("faults"), fault_runs.create_toy_pipeline
 
     def run(command: list[object], **options: object) -> None:
         if "dvc" in command:
@@ -127,7 +127,7 @@ def toy(tmp_path_factory: pytest.TempPathFactory, empty_mlflow: Path) -> Iterato
 
     with pytest.MonkeyPatch.context() as patch:
         without_supervisors(patch)
-        patch.setattr(fault_runs, "make", with_database)
+        patch.setattr(fault_runs, "create_toy_pipeline", with_database)
         patch.setenv("DVC_SITE_CACHE_DIR", str(folder / "site"))  # as `prepared` does
         patch.setenv("DVC_NO_ANALYTICS", "1")
         yield Toy.prepared(folder, "again")
@@ -146,13 +146,13 @@ def test_a_kill_comes_where_it_is_asked_for_and_what_a_fault_may_leave_is_notice
                     os.kill(os.getpid(), signal.SIGKILL)
 
             def run() -> None:
-                fault_runs.hook(root, act)
-                fault_runs.whole_run(root)
+                fault_runs.call_before_file_changes(root, act)
+                fault_runs.run_pipeline_in_process(root)
 
-            return fault_runs.in_child(run)[0]
+            return fault_runs.run_in_child_process(run)[0]
 
         def found() -> list[str]:
-            return fault_runs.problems(root, lineage=True)
+            return fault_runs.find_pipeline_faults(root, lineage=True)
 
         lock = (root / "dvc.lock").read_bytes()
         assert stopped(1) == -signal.SIGKILL
@@ -170,7 +170,7 @@ def test_a_kill_comes_where_it_is_asked_for_and_what_a_fault_may_leave_is_notice
         text.unlink()  # a link into the cache
         text.write_text("other")
         assert [line.split(" ")[0] for line in found()] == ["data/c", "c", "d"]
-        fault_runs.execute(root, "UPDATE runs SET status = 'RUNNING' WHERE name = 'd'")
+        fault_runs.execute_mlflow_sql(root, "UPDATE runs SET status = 'RUNNING' WHERE name = 'd'")
         broken = found()
         assert "the run of d is left as running" in broken
         assert any("the chain breaks here" in line for line in broken)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from benchmarks import history
 from flows.engine import mlflow_run_lookup
-from flows.lineage.history import pipelines
+from flows.lineage.history import load_pipeline_runs
 from tests.benchmarks.mlflow_repository import Repository
 
 KEY, MADE = "a" * 64, "b" * 32
@@ -22,8 +22,8 @@ def test_every_further_pipeline_run_has_runs_of_its_own(tmp_path: Path, empty_ml
     clone.artifact(run_id, "record.json", f'{{"md5": "{MADE}"}}')
     clone.model(run_id, MADE)
     before = clone.client.get_run(run_id).data
-    assert history.multiply(clone.root, 4, with_files=2) == 8
-    found = pipelines(clone.root)
+    assert history.multiply_pipeline_runs(clone.root, 4, with_files=2) == 8
+    found = load_pipeline_runs(clone.root)
     assert [run.id for run in found].index(parent) == 0, "the real one stays the newest"
     stages = [run.runs["dpo"] for run in found]
     assert len({*stages}) == 4
@@ -33,8 +33,8 @@ def test_every_further_pipeline_run_has_runs_of_its_own(tmp_path: Path, empty_ml
     assert len({run.data.tags["posttrain.key"] for run in runs}) == 4
     assert {run.data.params["dpo.beta"] for run in runs} == {"0.1", "0.2", "0.3"}
     assert [run.inputs.dataset_inputs[0].dataset.name for run in runs] == ["data/sft"] * 4
-    assert [run.id for run in mlflow_run_lookup.finished(clone.root, {"key": KEY, "outs": MADE})] == [run_id]
-    second = history.renewed(MADE, 1)
+    assert [run.id for run in mlflow_run_lookup.list_finished_runs(clone.root, {"key": KEY, "outs": MADE})] == [run_id]
+    second = history.replace_hashes(MADE, 1)
     assert second in (clone.root / "mlruns/artifacts" / stages[1] / "artifacts/record.json").read_text()
     assert not (clone.root / "mlruns/artifacts" / stages[2]).exists()
     versions = clone.client.search_model_versions("name = 'language.dpo'")
@@ -53,4 +53,4 @@ def test_the_page_shows_medians_and_their_range() -> None:
     page = history.render(result)
     assert "| posttrain runs | 0.20 (0.10 to 0.30) | 3.50 (0.40 to 3.60) |" in page
     assert "5 runs with 5 tags" in page
-    assert [*history.misses(result)] == ["posttrain runs: 3.50 s, over 3"]
+    assert [*history.find_slow_commands(result)] == ["posttrain runs: 3.50 s, over 3"]

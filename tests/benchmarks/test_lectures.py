@@ -22,7 +22,7 @@ UP, DOWN, OPEN = (0.2, 0.1, 0.3), (-0.2, -0.3, -0.1), (0.1, -0.1, 0.3)
     ],
 )
 def test_a_verdict(differences, verdict):
-    assert lectures.verdict_of(differences) == verdict
+    assert lectures.format_claim_verdict(differences) == verdict
 
 
 def test_a_search_beats_greedy_answers_by_its_interval():
@@ -35,10 +35,10 @@ def test_a_search_beats_greedy_answers_by_its_interval():
         "large": [greedy, {"method": "majority", "samples": 8, "right": 72.0, "over_greedy": [2.0, -1.0, 5.0]}],
         "small": small,
     }
-    assert search.verdict(result, "large").endswith("no method whose interval was kept.")
-    assert search.verdict(result, "small") == (
+    assert search.format_policy_verdict(result, "large").endswith("no method whose interval was kept.")
+    assert search.format_policy_verdict(result, "small") == (
         "Beyond chance better than greedy answers: beam. The larger policy's greedy answers are 19 points above "
         "the best of it."
     )
     result["large"][1]["over_greedy"] = [2.0, 0.5, 5.0]
-    assert search.verdict(result, "large").endswith("greedy answers: majority.")
+    assert search.format_policy_verdict(result, "large").endswith("greedy answers: majority.")

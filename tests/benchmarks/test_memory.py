@@ -15,7 +15,7 @@ FOUND = {"DPO": {OURS: [(10.0, 1.0, 4.0)] * 3, memory.WHOLE: [(40.0, 1.0, 2.0)] 
 
 
 def test_tables_and_sentences_by_hand():
-    assert memory.table("Peak memory, MB", FOUND, 0, 0) == [
+    assert memory.render_sides_table("Peak memory, MB", FOUND, 0, 0) == [
         "## Peak memory, MB",
         "",
         f"| | {OURS} | {memory.WHOLE} | {THEIRS} |",
@@ -23,7 +23,7 @@ def test_tables_and_sentences_by_hand():
         "| DPO | 10 (10 to 10) | 40 (40 to 40) | 8 (8 to 8) |",
         "",
     ]
-    assert memory.comparison(FOUND)[-1] == (
+    assert memory.format_median_comparison(FOUND)[-1] == (
         f"- DPO: ours takes 0.25 times the memory and 2.00 times the processor's time of {memory.WHOLE}, and 1.25 "
         "times the memory and 0.80 times "
         f"the processor's time of {THEIRS}."
@@ -41,7 +41,7 @@ def test_the_command(tmp_path):
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    written = tables.page(result_files.load(out))
+    written = tables.page(result_files.load_result(out))
     for title in ("Peak memory, MB", "Before the first step, MB", "A step, processor seconds"):
         [table] = re.findall(rf"## {title}\n\n(.*?)\n\n", written, re.DOTALL)
         rows = table.splitlines()[2:]

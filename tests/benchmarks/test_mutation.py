@@ -14,7 +14,15 @@ from pathlib import Path
 import pytest
 
 from benchmarks import mutation, result_files
-from benchmarks.mutation import ROOT, Mutant, difference, draw, functions_of, mutants_of, render
+from benchmarks.mutation import (
+    ROOT,
+    Mutant,
+    draw_mutants,
+    extract_differing_lines,
+    generate_function_mutants,
+    list_module_functions,
+    render,
+)
 from tests.reach import files_of
 
 HALVES = """
@@ -142,13 +150,13 @@ def words(mutants: Iterable[Mutant]) -> list[tuple[str, str] | None]:
 
 
 def test_functions_and_methods_have_faults_with_the_text_of_the_module(toy: Path) -> None:
-    functions = {function.name: function for function in functions_of(toy, NUMBERS)}
+    functions = {function.name: function for function in list_module_functions(toy, NUMBERS)}
     assert [*functions] == ["half", "unseen", "Numbers.larger"]
-    assert mutants_of(toy, functions["half"]) == {
+    assert generate_function_mutants(toy, functions["half"]) == {
         ("return number / 2", "return number * 2"): HALVES.replace("number / 2", "number * 2"),
         ("return number / 2", "return number / 3"): HALVES.replace("number / 2", "number / 3"),
     }
-    assert mutants_of(toy, functions["Numbers.larger"]) == {
+    assert generate_function_mutants(toy, functions["Numbers.larger"]) == {
         ("return a > b", "return a >= b"): HALVES.replace("a > b", "a >= b")
     }
 
@@ -156,16 +164,16 @@ def test_functions_and_methods_have_faults_with_the_text_of_the_module(toy: Path
 def test_a_draw_is_the_seed_s_and_the_same_number_from_each_folder_of_code(
     toy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mutation, "mutants_of", functools.cache(mutants_of))
-    drawn = draw(toy, 9, 0, files_of(toy))
-    assert drawn == draw(toy, 9, 0, files_of(toy))
-    assert drawn != draw(toy, 9, 1, files_of(toy))
+    monkeypatch.setattr(mutation, "generate_function_mutants", functools.cache(generate_function_mutants))
+    drawn = draw_mutants(toy, 9, 0, files_of(toy))
+    assert drawn == draw_mutants(toy, 9, 0, files_of(toy))
+    assert drawn != draw_mutants(toy, 9, 1, files_of(toy))
     counts = Counter(mutant.module.rpartition("/")[0] for mutant in drawn)
     assert counts.keys() == {"tasks/halves", "tasks/long", "flows", "flows/deep"}
     assert sorted(counts.values()) == [2, 2, 2, 3]
     for mutant in drawn:
-        [function] = [one for one in functions_of(toy, mutant.module) if one.name == mutant.function]
-        assert (mutant.before, mutant.after) in mutants_of(toy, function)
+        [function] = [one for one in list_module_functions(toy, mutant.module) if one.name == mutant.function]
+        assert (mutant.before, mutant.after) in generate_function_mutants(toy, function)
 
 
 def test_each_fault_is_tried_once_and_the_checkout_stays_as_it_was(toy: Path, tmp_path: Path) -> None:
@@ -208,10 +216,10 @@ def test_another_checkout_is_tried_with_the_faults_of_the_first(
         for mutant in mutants:
             mutant.outcomes[column] = {"outcome": next(outcomes), "test": "", "seconds": 1.0}
             keep()
-            seen.append(result_files.load(result)["mutants"])
+            seen.append(result_files.load_result(result)["mutants"])
 
     seen: list[list[dict[str, object]]] = []
-    monkeypatch.setattr(mutation, "measure", tries)
+    monkeypatch.setattr(mutation, "run_mutant_trials", tries)
     options = ["mutation", "--tree", str(toy), "--result", str(result), "--sample", "1", "--seed"]
     for seed, column in (("3", "old"), ("4", "new")):
         monkeypatch.setattr("sys.argv", [*options, seed, "--column", column])
@@ -221,7 +229,7 @@ def test_another_checkout_is_tried_with_the_faults_of_the_first(
     [before], [after] = seen
     assert [*after["outcomes"]] == ["old", "new"]
     assert {**after, "outcomes": None} == {**before, "outcomes": None}
-    kept = result_files.load(result)
+    kept = result_files.load_result(result)
     assert (kept["seed"], kept["columns"]) == (3, ["old", "new"]), "the old tests noticed it: nothing was tried"
 
 
@@ -234,8 +242,8 @@ def test_a_share_is_of_all_faults() -> None:
 
 
 def test_the_lines_of_a_fault() -> None:
-    assert difference(["def f():", "a", "b", "c"], ["def f():", "a", "x", "c"]) == ("b", "x")
-    assert difference(["def f():", "a", "a"], ["def f():", "a"]) == ("a", "")
+    assert extract_differing_lines(["def f():", "a", "b", "c"], ["def f():", "a", "x", "c"]) == ("b", "x")
+    assert extract_differing_lines(["def f():", "a", "a"], ["def f():", "a"]) == ("a", "")
 
 
 def test_the_page_has_each_column_s_share_and_what_only_the_earlier_tests_noticed() -> None:
@@ -260,7 +268,11 @@ def test_the_page_has_each_column_s_share_and_what_only_the_earlier_tests_notice
 def test_faults_in_lines_that_matter_are_noticed(tmp_path: Path) -> None:
     mutants = []
     for module, before, after in KNOWN:
-        names = [one.name for one in functions_of(ROOT, module) if (before, after) in mutants_of(ROOT, one)]
+        names = [
+            one.name
+            for one in list_module_functions(ROOT, module)
+            if (before, after) in generate_function_mutants(ROOT, one)
+        ]
         assert len(names) == 1, f"{before}: the line has changed: name the fault anew"
         mutants.append(Mutant(module, names[0], before, after))
     _, whole = tried(tmp_path, ROOT, mutants, preloaded="preloaded")

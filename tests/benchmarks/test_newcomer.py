@@ -33,7 +33,7 @@ def repository(tmp_path):
 
 
 def test_each_step_is_noted_after_the_one_before(repository, tmp_path):
-    seconds = newcomer.measure(repository, tmp_path / "clone", os.environ, "answer")
+    seconds = newcomer.measure_newcomer_seconds(repository, tmp_path / "clone", os.environ, "answer")
     assert list(seconds) == [*newcomer.STEPS, newcomer.LONGEST_SILENCE]
     times = [seconds[step] for step in newcomer.STEPS]
     assert times == sorted(times)
@@ -42,7 +42,7 @@ def test_each_step_is_noted_after_the_one_before(repository, tmp_path):
 
 
 def test_it_may_stop_at_the_report(repository, tmp_path):
-    seconds = newcomer.measure(repository, tmp_path / "clone", os.environ, "report")
+    seconds = newcomer.measure_newcomer_seconds(repository, tmp_path / "clone", os.environ, "report")
     assert "report" in seconds
     assert "answer" not in seconds
     assert not (tmp_path / "clone/commands.txt").exists()
@@ -56,7 +56,7 @@ def test_a_run_that_fails_ends_the_measurement(repository, tmp_path):
         check=True,
     )
     with pytest.raises(SystemExit, match="make run ended with"):
-        newcomer.measure(repository, tmp_path / "clone", os.environ, "report")
+        newcomer.measure_newcomer_seconds(repository, tmp_path / "clone", os.environ, "report")
 
 
 def test_the_page_has_a_row_for_each_run():

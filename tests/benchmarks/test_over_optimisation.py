@@ -11,8 +11,8 @@ from benchmarks import over_optimisation
 
 
 def test_the_kl_of_the_best_of_n():
-    assert over_optimisation.kl(1) == 0
-    assert over_optimisation.kl(4) == pytest.approx(log(4) - 0.75)
+    assert over_optimisation.best_of_n_kl(1) == 0
+    assert over_optimisation.best_of_n_kl(4) == pytest.approx(log(4) - 0.75)
 
 
 def test_proxy_and_gold_of_the_best_by_hand():
@@ -26,7 +26,7 @@ def test_proxy_and_gold_of_the_best_by_hand():
             "right": [False, True, True, False],
         }
     )
-    found = over_optimisation.best_of_n(drawn, np.array([0.0, 2.0, 5.0, 7.0]))
+    found = over_optimisation.measure_best_of_n(drawn, np.array([0.0, 2.0, 5.0, 7.0]))
     assert found["n"] == [1, 2]
     assert [row[0] for row in found["proxy"]] == pytest.approx([0.0, 1.0]), (
         "in standard deviations of a problem's samples"
@@ -34,5 +34,5 @@ def test_proxy_and_gold_of_the_best_by_hand():
     assert [row[0] for row in found["rubric"]] == pytest.approx([0.55, 0.55])
     assert [row[0] for row in found["right"]] == pytest.approx([0.5, 0.5])
     assert found["rubric_over_one"][1][0] == pytest.approx(0.0)
-    only = over_optimisation.best_of_n(drawn[:2], np.array([0.0, 2.0]))
+    only = over_optimisation.measure_best_of_n(drawn[:2], np.array([0.0, 2.0]))
     assert [row[0] for row in only["rubric"]] == pytest.approx([0.6, 1.0])

@@ -14,10 +14,10 @@ def test_steps_are_compared_with_right_answers_alone_and_both_with_sft(tmp_path,
     monkeypatch.setattr(process_supervision, "RESULTS", tmp_path / "results.json")
     alone, steps = (measures([1, 1, 0, 0]), 9.6), (measures([1, 1, 1, 0]), 12.2)
     found = {process_supervision.CONTROL: alone, process_supervision.BY_STEPS: steps}
-    process_supervision.keep(2, found, measures([1, 0, 0, 0]))
-    results = result_files.load(process_supervision.RESULTS)
+    process_supervision.save_seed_results(2, found, measures([1, 0, 0, 0]))
+    results = result_files.load_result(process_supervision.RESULTS)
     row = results[process_supervision.BY_STEPS]["2"]
-    assert result_files.values(process_supervision.RESULTS)["SFT / 2"]["strict_greedy"] == [1, 0, 0, 0]
+    assert result_files.load_single_values(process_supervision.RESULTS)["SFT / 2"]["strict_greedy"] == [1, 0, 0, 0]
     assert row["strict_greedy_over_sft"][0] == pytest.approx(0.5)
     assert row["strict_greedy_over_control"][0] == pytest.approx(0.25)
     lines = process_supervision.render(results).splitlines()[-3:]
@@ -30,5 +30,5 @@ def test_steps_are_compared_with_right_answers_alone_and_both_with_sft(tmp_path,
 
 
 def test_the_preset_s_settings_are_the_stage_s():
-    assert 'grpo.supervision="process"' in process_supervision.preset("grpo")
-    assert 'reward_model.objective="process"' in process_supervision.preset("solutions", "reward_model")
+    assert 'grpo.supervision="process"' in process_supervision.list_preset_settings("grpo")
+    assert 'reward_model.objective="process"' in process_supervision.list_preset_settings("solutions", "reward_model")

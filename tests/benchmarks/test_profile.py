@@ -4,7 +4,7 @@ import shutil
 from dataclasses import asdict
 from pathlib import Path
 
-from benchmarks.profile import Cost, Profile, costs, longest, render
+from benchmarks.profile import Cost, Profile, load_stage_costs, longest_chain_seconds, render
 from flows.engine.mlflow_run_lookup import PEAK_MEMORY, PREFIX
 from flows.engine.stage_types import PlannedStage
 
@@ -15,8 +15,8 @@ def stage(name: str, *upstream: str) -> PlannedStage:
 
 def test_the_longest_chain_is_of_stages_that_wait_for_each_other() -> None:
     planned = [stage("a"), stage("b", "a"), stage("c", "a"), stage("d", "b", "c"), stage("e")]
-    assert longest(planned, {"a": 1, "b": 2, "c": 5, "d": 1, "e": 6}) == 7
-    assert longest(planned, {"a": 1, "b": 2, "c": 5, "d": 1, "e": 8}) == 8
+    assert longest_chain_seconds(planned, {"a": 1, "b": 2, "c": 5, "d": 1, "e": 6}) == 7
+    assert longest_chain_seconds(planned, {"a": 1, "b": 2, "c": 5, "d": 1, "e": 8}) == 8
 
 
 def test_a_page_has_the_shares_of_the_work() -> None:
@@ -48,4 +48,7 @@ def test_costs_are_those_of_the_last_finished_runs(tmp_path: Path, empty_mlflow:
         run = client.create_run(experiment, start_time=start, tags={PREFIX + "stage": name}).info.run_id
         client.log_metric(run, PEAK_MEMORY, memory)
         client.set_terminated(run, status, end_time=end)
-    assert costs(tmp_path, [stage("a"), stage("b", "a")]) == [Cost("b", 4.0, 2, 90.0), Cost("a", 2.5, 2, 80.0)]
+    assert load_stage_costs(tmp_path, [stage("a"), stage("b", "a")]) == [
+        Cost("b", 4.0, 2, 90.0),
+        Cost("a", 2.5, 2, 80.0),
+    ]

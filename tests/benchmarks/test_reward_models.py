@@ -39,16 +39,16 @@ def folder(tmp_path):
         }
         for n in range(20)
     ]
-    tables.write(Problems, pd.DataFrame(problems), tmp_path / "data/problems/train.parquet")
+    tables.write_table(Problems, pd.DataFrame(problems), tmp_path / "data/problems/train.parquet")
     rows = [row for n in range(20) for row in answers(n)]
-    tables.write(Responses, pd.DataFrame(rows), tmp_path / "data/responses/responses.parquet")
+    tables.write_table(Responses, pd.DataFrame(rows), tmp_path / "data/responses/responses.parquet")
     return tmp_path
 
 
 @pytest.mark.parametrize(("accuracies", "overlap", "low", "high"), [((1.0,), 1, 1, 1), ((0.8, 0.8, 0.8), 3, 0.7, 0.9)])
 def test_simulated_people_are_as_accurate_as_they_are_said_to_be(folder, accuracies, overlap, low, high):
-    simulated_people.writer(accuracies, 300, overlap)(folder)
-    found = judgement_log.read(folder / simulated_people.PLACE)
+    simulated_people.make_judgements_writer(accuracies, 300, overlap)(folder)
+    found = judgement_log.read_judgement_record(folder / simulated_people.PLACE)
     assert len(found.judgements) == 300
     assert {line.person for line in found.judgements} == {f"person-{n + 1}" for n in range(len(accuracies))}
     assert len({(line.item, line.person) for line in found.judgements}) <= 300
@@ -64,9 +64,9 @@ def test_an_eighth_of_the_prompts_with_their_pairs_together_or_apart(tmp_path):
     rows = [{"prompt_id": f"p-{n}", "comparison_id": f"p-{n}/{pair}"} for n in range(16) for pair in range(3)]
     (tmp_path / "data/preferences").mkdir(parents=True)
     pd.DataFrame(rows).to_parquet(tmp_path / "data/preferences/train.parquet")
-    reward_models.eighth(False)(tmp_path)
+    reward_models.make_eighth_pairs_writer(False)(tmp_path)
     together = pd.read_parquet(tmp_path / "data/eighth/train.parquet")
-    reward_models.eighth(True)(tmp_path)
+    reward_models.make_eighth_pairs_writer(True)(tmp_path)
     apart = pd.read_parquet(tmp_path / "data/eighth/train.parquet")
     assert together["prompt_id"].nunique() == 2
     assert apart["comparison_id"].tolist() == together["comparison_id"].tolist() == apart["prompt_id"].tolist()
@@ -75,7 +75,7 @@ def test_an_eighth_of_the_prompts_with_their_pairs_together_or_apart(tmp_path):
 def test_differences_are_paired_by_problem():
     base = pd.DataFrame(dict.fromkeys(reward_models.BEST, [1.0, 0.0, 0.0, 1.0] * 50))
     better = base.assign(**{name: base[name].clip(lower=0.5) for name in base})
-    for mean, low, high in reward_models.compared(better, base).values():
+    for mean, low, high in reward_models.compare_best_of_8(better, base).values():
         assert mean == 0.25
         assert 0.2 < low < mean < high < 0.3
 

@@ -49,7 +49,7 @@ def test_the_command(tmp_path):
         [sys.executable, "-m", "benchmarks.rl", "--quick", "--out", str(out)], cwd=ROOT, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
-    written = tables.page(result_files.load(out))
+    written = tables.page(result_files.load_result(out))
     both = QUICK.prompts * QUICK.samples * QUICK.response
     assert f"6 tokens each: {both} and {both} tokens |" in written
     [natural] = re.findall(r"natural lengths: (\d+) and (\d+) tokens \|", written)
@@ -61,8 +61,10 @@ def test_the_command(tmp_path):
 
 
 def test_a_line_of_a_table():
-    assert rl_report.comparison("x", [1.0, 2.0, 4.0], [3.0, 3.0, 9.0], 1, False).endswith("| 3.0 (3.0 to 9.0) | 1.50 |")
-    assert rl_report.comparison("x", [6.0], [3.0], 0, True) == "| x | 6 (6 to 6) | 3 (3 to 3) | 2.00 |"
-    assert rl_report.name(Case("dpo", 64, True, QUICK, "cpu", 1, 1)) == "prompt 64, natural lengths"
+    assert rl_report.format_comparison_row("x", [1.0, 2.0, 4.0], [3.0, 3.0, 9.0], 1, False).endswith(
+        "| 3.0 (3.0 to 9.0) | 1.50 |"
+    )
+    assert rl_report.format_comparison_row("x", [6.0], [3.0], 0, True) == "| x | 6 (6 to 6) | 3 (3 to 3) | 2.00 |"
+    assert rl_report.format_case_name(Case("dpo", 64, True, QUICK, "cpu", 1, 1)) == "prompt 64, natural lengths"
     times = rl_report.Times(steps=[2.0], sampling=[0.5], tokens=[100])
     assert times.rates == [200.0]

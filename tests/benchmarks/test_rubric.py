@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.rubric_zoo import ANSWER, HOSTILE, NATURAL, QUESTION, SOLUTION
 from tasks.language.rewards import equations
-from tasks.language.rewards.rubric import score
+from tasks.language.rewards.rubric import score_response
 from tasks.language.rewards.verifier import verify_number
 
 ROOT = Path(__file__).parent.parent.parent
@@ -58,10 +58,10 @@ def calls(text):
         nonlocal found
         found += 1
 
-    equations._steps.cache_clear()
+    equations._parse_line_equations.cache_clear()
     sys.setprofile(count)
     try:
-        score(QUESTION, SOLUTION, ANSWER, text, True)
+        score_response(QUESTION, SOLUTION, ANSWER, text, True)
         verify_number(ANSWER, text)
     finally:
         sys.setprofile(None)
@@ -70,6 +70,6 @@ def calls(text):
 
 @pytest.mark.parametrize("kind", ZOO)
 def test_four_times_the_text_takes_at_most_four_times_the_calls(kind):
-    score(QUESTION, SOLUTION, ANSWER, "", True)  # fills the cache of the reference
+    score_response(QUESTION, SOLUTION, ANSWER, "", True)  # fills the cache of the reference
     short, long = ZOO[kind](1_000), ZOO[kind](4_000)
     assert calls(long) <= 4 * calls(short) + 300

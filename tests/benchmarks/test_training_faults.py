@@ -45,7 +45,7 @@ def test_a_fault_has_a_preset_and_a_paragraph(name):
 @pytest.mark.parametrize(("name", "arm"), [(fault.name, arm) for fault in FAULTS.values() for arm in fault.arms])
 def test_what_an_arm_sets_is_accepted(presets, name, arm):
     repository.write_params(presets)
-    editing.edit(presets, SECTIONS, workspace.edits(presets, SECTIONS, name, FAULTS[name].arms[arm]))
+    editing.edit_params(presets, SECTIONS, workspace.list_arm_edits(presets, SECTIONS, name, FAULTS[name].arms[arm]))
 
 
 @pytest.mark.parametrize("name", MEASURED)
@@ -54,32 +54,32 @@ def test_a_picture_shows_the_arms_that_were_kept(tmp_path, monkeypatch, name):
     results, written = kept(name), []
     assert {*results} <= {*FAULTS[name].arms}
     monkeypatch.setattr(Figure, "savefig", lambda figure, file, **_: written.append((file, figure.bbox.width)))
-    pictures.write(FAULTS[name], results, tmp_path / "picture.png")
+    pictures.save_fault_picture(FAULTS[name], results, tmp_path / "picture.png")
     assert written == [(tmp_path / "picture.png", 800)]
 
 
 def kept(name):
     """The results in the repository."""
-    return result_files.load(workspace.RESULTS / f"{name}.json")
+    return result_files.load_result(workspace.RESULTS / f"{name}.json")
 
 
 def test_a_picture_is_a_file_as_wide_as_a_page_wants_it(tmp_path):
-    pictures.write(FAULTS[MEASURED[0]], kept(MEASURED[0]), tmp_path / "faults/picture.png")
+    pictures.save_fault_picture(FAULTS[MEASURED[0]], kept(MEASURED[0]), tmp_path / "faults/picture.png")
     width, _ = struct.unpack(">II", (tmp_path / "faults/picture.png").read_bytes()[16:24])
     assert width == 800
 
 
 def test_results_are_added_by_arm_and_seed(tmp_path, monkeypatch):
     monkeypatch.setattr(workspace, "RESULTS", tmp_path / "results")
-    workspace.keep("x", "with", 0, {"a": 1})
-    workspace.keep("x", "without", 0, {"a": 2})
-    workspace.keep("x", "with", 1, {"a": 3})
-    assert workspace.results_of("x") == {"with": {"0": {"a": 1}, "1": {"a": 3}}, "without": {"0": {"a": 2}}}
+    workspace.save_arm_result("x", "with", 0, {"a": 1})
+    workspace.save_arm_result("x", "without", 0, {"a": 2})
+    workspace.save_arm_result("x", "with", 1, {"a": 3})
+    assert workspace.load_fault_results("x") == {"with": {"0": {"a": 1}, "1": {"a": 3}}, "without": {"0": {"a": 2}}}
 
 
 def test_a_running_mean_begins_with_what_there_is():
-    assert pictures.smoothed(np.array([4.0, 0.0, 2.0, 7.0]), 3).tolist() == [4.0, 2.0, 2.0, 3.0]
-    assert pictures.smoothed(np.array([4.0, 0.0]), 1).tolist() == [4.0, 0.0]
+    assert pictures.compute_running_mean(np.array([4.0, 0.0, 2.0, 7.0]), 3).tolist() == [4.0, 2.0, 2.0, 3.0]
+    assert pictures.compute_running_mean(np.array([4.0, 0.0]), 1).tolist() == [4.0, 0.0]
 
 
 def test_a_curve_is_told_by_its_first_and_its_last_tenth():

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.engine.dvc_lock import read_entries
+from flows.engine.dvc_lock import read_lock_entries
 from flows.engine.mlflow_flow_recorder import FlowRecorder
 from flows.params import checking, rules
 from tests.flows.engine.toy import Toy
@@ -21,7 +21,7 @@ WHY = ("--why", "the same by hand")
 
 @pytest.fixture(autouse=True)
 def _typed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checking, "sections", lambda root: TYPES)
+    monkeypatch.setattr(checking, "load_config_classes", lambda root: TYPES)
     monkeypatch.setattr(rules, "RULES", [])
 
 
@@ -55,7 +55,7 @@ def edit(root: Path, old: str, new: str) -> None:
 
 
 def test_a_person_vouches_and_the_audit_tells_it(root: Path) -> None:
-    before = read_entries(root)["report"]["outs"]
+    before = read_lock_entries(root)["report"]["outs"]
     edit(root, '"working on"', '"at work on"')
     code, out, error = call(root, "accept", "report", *WHY)
     assert (code, out) == (2, "")
@@ -65,7 +65,7 @@ def test_a_person_vouches_and_the_audit_tells_it(root: Path) -> None:
         assert (code, error) == (0, "")
         assert '  -print("working on", name, flush=True)\n  +print("at work on", name, flush=True)\n' in out
         assert out.endswith(f"accepted for {stage}, as you say so; `posttrain audit` tells it as vouched for\n")
-    assert read_entries(root)["report"]["outs"] == before
+    assert read_lock_entries(root)["report"]["outs"] == before
     assert call(root, "run")[1].startswith("nothing has changed")
     code, out, _ = call(root, "audit")
     assert code == 0

@@ -12,8 +12,8 @@ from tests.flows.toy_pipeline import TYPES, add_offline, call, make_pipeline
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr("flows.params.checking.sections", lambda root: TYPES)
-    monkeypatch.setattr("flows.params.rules.references", lambda configs: ())
+    monkeypatch.setattr("flows.params.checking.load_config_classes", lambda root: TYPES)
+    monkeypatch.setattr("flows.params.rules.find_reference_faults", lambda configs: ())
     return make_pipeline(tmp_path / "toy")
 
 
@@ -26,7 +26,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, list[str]]]:
         calls.append((Path(params.removeprefix("--params=")).read_text(), [*stages]))
         return 0
 
-    monkeypatch.setattr(check_command, "child", child)
+    monkeypatch.setattr(check_command, "run_module_in_terminal", child)
     return calls
 
 
@@ -82,7 +82,7 @@ def test_wrong_values_are_told_as_a_run_tells_them(root, started, settings):
 def test_stages_follow_the_values(root, started, monkeypatch):
     """Branches that params.yaml does not have yet; a stage that is none, and a file that is not there, are one line."""
     add_offline(root)
-    monkeypatch.setattr("flows.params.checking.sections", lambda root: {})
+    monkeypatch.setattr("flows.params.checking.load_config_classes", lambda root: {})
     assert call(root, "check", "offline_report", "--set", "bc.sets={three: 3}")[0] == 0
     assert started[0][1] == ["bc@three", "offline_report"]
     assert call(root, "check", "spt")[::2] == (2, "posttrain: dvc.yaml: no stage 'spt'; did you mean 'sft'?\n")

@@ -23,7 +23,7 @@ from tests.flows.toy_pipeline import GRAPH, REPOSITORY, TYPES, call, make_pipeli
 @pytest.fixture
 def typed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The stages of the small pipeline have Configs, as this repository's have, but no rules between sections."""
-    monkeypatch.setattr(checking, "sections", lambda root: TYPES)
+    monkeypatch.setattr(checking, "load_config_classes", lambda root: TYPES)
     monkeypatch.setattr(rules, "RULES", [])
 
 
@@ -325,9 +325,9 @@ def test_params_yaml_is_as_before_whatever_ends_a_run_before_it_begins(
         raise error
 
     before = (fresh / "params.yaml").read_bytes()
-    monkeypatch.setattr(planning, "plan", fail)
+    monkeypatch.setattr(planning, "plan_stages", fail)
     with pytest.raises(type(error)):
-        running.run(fresh, Console(quiet=True), settings=["dpo.beta=9.0"])
+        running.run_targets(fresh, Console(quiet=True), settings=["dpo.beta=9.0"])
     assert (fresh / "params.yaml").read_bytes() == before
 
 
@@ -341,11 +341,11 @@ def test_params_yaml_is_as_before_where_a_signal_ends_a_run_before_it_begins(
         signal.raise_signal(number)
         pytest.fail("it went on")
 
-    monkeypatch.setattr(planning, "plan", ended)
+    monkeypatch.setattr(planning, "plan_stages", ended)
     before, handler = (fresh / "params.yaml").read_bytes(), signal.signal(number, signal.SIG_DFL)
     try:
         with pytest.raises(KeyboardInterrupt):
-            running.run(fresh, Console(quiet=True), settings=["dpo.beta=9.0"])
+            running.run_targets(fresh, Console(quiet=True), settings=["dpo.beta=9.0"])
         assert signal.getsignal(number) == signal.SIG_DFL
     finally:
         signal.signal(number, handler)
@@ -362,7 +362,7 @@ def test_a_disk_that_fails_is_one_line_and_exit_2(root: Path, monkeypatch: pytes
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device", "mlruns/logs/dpo.log")
 
-    monkeypatch.setattr("flows.engine.plan.plan", full)
+    monkeypatch.setattr("flows.engine.plan.plan_stages", full)
     code, _, error = call(root, "run")
     assert (code, error) == (2, "posttrain: mlruns/logs/dpo.log: No space left on device; what had finished is kept\n")
 

@@ -49,7 +49,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def edit(root: Path, *arguments: str) -> list[str]:
-    return editing.edit(root, TYPES, [editing.setting(argument) for argument in arguments])
+    return editing.edit_params(root, TYPES, [editing.parse_setting(argument) for argument in arguments])
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_a_preset_replaces_such_a_dictionary_as_a_whole_and_merges_sections(root
         else "\n      three:  # alone\n        kind: c\n        # and\n        steps: 5\n"
     )
     (root / "presets/other.yaml").write_text(f"data:\n    sets: {sets}score: {{policies: {{q: {{set: three}}}}}}\n")
-    editing.edit(root, TYPES, editing.preset(root, TYPES, "other"))
+    editing.edit_params(root, TYPES, editing.load_preset_edits(root, TYPES, "other"))
     text = (root / "params.yaml").read_text()
     assert parse_yaml(text, "params.yaml") == {
         "data": {"sets": {"three": {"kind": "c", "steps": 5}}, "seed": 0},
@@ -116,4 +116,4 @@ def test_a_preset_replaces_such_a_dictionary_as_a_whole_and_merges_sections(root
     }
     assert text.startswith("data:\n  sets:            # the user's own names\n")
     assert ("three:  # alone\n      kind: c\n      # and\n      steps: 5" in text) != flow
-    assert editing.edit(root, TYPES, editing.preset(root, TYPES, "other")) == []
+    assert editing.edit_params(root, TYPES, editing.load_preset_edits(root, TYPES, "other")) == []

@@ -18,7 +18,7 @@ from flows import exporting
 from flows.engine.dvc_repository import PlanError
 from flows.engine.mlflow_flow_recorder import FlowRecorder
 from flows.lineage.chain import Link
-from flows.web.model_card import Card, Made, text
+from flows.web.model_card import Card, Made, render_model_card
 from tests.flows.engine.toy import Toy
 from tests.flows.lineage.quick import quick
 from tests.flows.toy_pipeline import REPOSITORY, call
@@ -67,7 +67,7 @@ def trained(toy: Toy, made: Path, empty_mlflow: Path, monkeypatch: pytest.Monkey
 
 def exported(toy: Toy, target: Path) -> tuple[str, list[str]]:
     """The card, and the remarks."""
-    remarks = exporting.export(toy.root, "sft", target)
+    remarks = exporting.export_model(toy.root, "sft", target)
     return (target / "README.md").read_text(), remarks
 
 
@@ -200,7 +200,7 @@ def test_the_head_names_the_kind_of_model_and_what_it_began_from(kind: str, task
     first, link = Link("data/pretrained", "1", "pretrained"), Link("data/m", "2", "m", dirty="no")
     params = {"pretrained.init": "hub", "pretrained.hub_id": "some/base"}
     made = [Made(first, "", params), Made(link, "A model", {})]
-    card = text(Card('x"y\n---\nz: 1', "m", link, {**FACTS, "kind": kind}, made, {}, None, {}, None))
+    card = render_model_card(Card('x"y\n---\nz: 1', "m", link, {**FACTS, "kind": kind}, made, {}, None, {}, None))
     head = YAML(typ="safe").load(card.split("---\n")[1])
     assert '\n# x"y --- z: 1\n' in card
     assert 'AutoTokenizer.from_pretrained("x\\"y\\n---\\nz: 1")' in card
@@ -214,9 +214,11 @@ def test_the_head_names_the_kind_of_model_and_what_it_began_from(kind: str, task
         ("outcome", "an answer a probability of being right"),
     ):
         facts = {**FACTS, "kind": kind, "objective": objective, "threshold": 0.3}
-        found = text(Card("x", "m", link, facts, made, {}, None, {}, None))
+        found = render_model_card(Card("x", "m", link, facts, made, {}, None, {}, None))
         assert (f"{said}: sigmoid(2 (m + 0.3))" in found) == (kind == "log_probability")
     compile(re.findall("```python\n(.*?)```", card, re.DOTALL)[0], "card", "exec")
     scratch = [Made(first, "", {**params, "pretrained.init": "scratch"}), *made[1:]]
-    assert "base_model" not in text(Card("x", "m", link, {**FACTS, "kind": kind}, scratch, {}, None, {}, None))
+    assert "base_model" not in render_model_card(
+        Card("x", "m", link, {**FACTS, "kind": kind}, scratch, {}, None, {}, None)
+    )
     assert json.dumps(params) not in card

@@ -39,7 +39,7 @@ def once(template: Path, empty_mlflow: Path, tmp_path_factory: pytest.TempPathFa
     shutil.copytree(template, root := tmp_path_factory.mktemp("once") / "toy")
     toy = Toy(root)
     for variant in ("CQL", "other"):
-        files.save(QValues(Spaces(4, 2, discrete=True), [8], 0.9), toy.root / "policies" / variant / "seed-0")
+        files.save_policy(QValues(Spaces(4, 2, discrete=True), [8], 0.9), toy.root / "policies" / variant / "seed-0")
     toy.write("learn.py", COPY)
     toy.write("measure.py", RETURNS)
     toy.stages["cql"] = {

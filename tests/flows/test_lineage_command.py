@@ -11,7 +11,7 @@ import pytest
 
 from flows.engine import dvc_lock
 from flows.engine.mlflow_flow_recorder import FlowRecorder
-from flows.lineage.document import anchor
+from flows.lineage.document import format_page_anchor
 from tests.flows.engine.toy import Toy
 from tests.flows.lineage.quick import copied, quick
 from tests.flows.toy_pipeline import call, environ
@@ -56,7 +56,7 @@ def test_one_line_a_link_by_default(root: Path) -> None:
         "data/sft",
         "as above: data/problems",
     ]
-    md5 = dvc_lock.hashes(dvc_lock.read_entries(root)["sft"], "outs")["data/sft"]
+    md5 = dvc_lock.get_entry_hashes(dvc_lock.read_lock_entries(root)["sft"], "outs")["data/sft"]
     assert re.search(
         rf"├? data/sft +{md5[:8]}  sft +\d{{4}}-\d\d-\d\d \d\d:\d\d  [0-9a-f]{{8}}  none +[0-9a-f]{{8}} 1 file$",
         told[3],
@@ -135,7 +135,7 @@ def test_questions_are_answered_without_prefect_and_mlflow_and_the_report_links_
     links = re.findall(r'<td><a href="lineage.html#([^"]+)"><code>([0-9a-f]{32})</code></a></td>', report)
     runs = {one["id"] for one in json.loads(asked(root, "report", "--json"))["runs"]}
     assert {run for _, run in links} == runs
-    assert all(target == anchor("run", run) and f'<section id="{target}"' in page for target, run in links)
+    assert all(target == format_page_anchor("run", run) and f'<section id="{target}"' in page for target, run in links)
     assert 'What went into each of them: <a href="lineage.html">lineage.html</a>.' in report
     assert again_in(root)[1:] == [], "and nothing is written again"
     for change in (Path.unlink, lambda file: file.write_text("edited")):
@@ -151,7 +151,7 @@ def test_where_the_records_cannot_be_read_the_report_has_no_link(root: Path) -> 
     planned, results = finished()
     (root / "lineage.html").write_text("of an earlier run")
     (root / "mlruns/mlflow.db").write_text("torn" * 300)
-    assert [page.name for page in run_page.write_pages(root, planned, results)] == ["report.html"]
+    assert [page.name for page in run_page.write_report_pages(root, planned, results)] == ["report.html"]
     assert not (root / "lineage.html").exists()
     assert "lineage.html" not in (root / "report.html").read_text()
-    assert not run_page.is_old(root, planned)
+    assert not run_page.has_outdated_pages(root, planned)

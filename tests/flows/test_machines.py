@@ -29,7 +29,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def root(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A pipeline in which nothing has run."""
-    monkeypatch.setattr(checking, "sections", lambda _: TYPES)
+    monkeypatch.setattr(checking, "load_config_classes", lambda _: TYPES)
     return Path(shutil.copytree(made, tmp_path / "pipeline"))
 
 
@@ -59,7 +59,7 @@ def test_an_address_that_cannot_be_used_is_one_line(
         ["runs"],
         ["audit"],
     ):
-        assert cli.command(arguments) == 2, arguments
+        assert cli.run_command_line(arguments) == 2, arguments
         error = capsys.readouterr().err
         assert error.startswith("posttrain: MLFLOW_TRACKING_URI: "), error
         assert error.count("\n") == 1
@@ -78,12 +78,14 @@ def run_with(root: Path, error: type[BaseException], monkeypatch: pytest.MonkeyP
     """params.yaml after a run that ended by this exception."""
     monkeypatch.chdir(root)
     with suppress(MemoryError, RuntimeError, UnforeseenError, SystemExit):
-        assert cli.command(SET) != 0
+        assert cli.run_command_line(SET) != 0
     return (root / "params.yaml").read_bytes()
 
 
 @pytest.mark.parametrize("error", EXCEPTIONS)
-@pytest.mark.parametrize("at", ["flows.running.plan", "flows.running.call", "flows.flow_run.device_memory.remarks"])
+@pytest.mark.parametrize(
+    "at", ["flows.running.plan_targets", "flows.running.run_flow_part", "flows.flow_run.device_memory.remarks"]
+)
 def test_whatever_ends_a_run_before_anything_ran_params_are_as_before(
     at: str, error: type[BaseException], root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -109,7 +111,7 @@ def test_what_ends_a_run_after_a_stage_began_leaves_its_params(
         raise error("as it was asked to")
 
     quietly(monkeypatch)
-    monkeypatch.setattr("flows.engine.run_session.started", started)
+    monkeypatch.setattr("flows.engine.run_session.open_recorded_execution", started)
     assert b"problems:\n  beta: 0.7" in run_with(root, error, monkeypatch)
 
 
@@ -124,7 +126,7 @@ def test_a_stage_runs_whatever_the_account_s_shell_is(shell: str, root: Path, mo
 
 def test_a_shell_that_runs_commands_is_used_as_dvc_uses_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHELL", "/bin/sh")
-    assert dvc_command.shell() == "/bin/sh"
+    assert dvc_command.get_shell_path() == "/bin/sh"
 
 
 def test_what_a_stage_prints_needs_no_letters_of_the_terminal(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

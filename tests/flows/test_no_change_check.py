@@ -64,7 +64,7 @@ def root(template: Path, tmp_path: Path) -> Path:
     [text] = note["said"].values()
     files = [path for path in note["files"] if not Path(path).is_absolute()]
     with clock(settled(root)):
-        no_change_check.remember(str(root), ["run"], text, files)
+        no_change_check.record_command_output(str(root), ["run"], text, files)
     return root
 
 
@@ -78,7 +78,7 @@ def started(root: Path, *arguments: str) -> tuple[str, str]:
 def told(root: Path, *arguments: str, monkeypatch: pytest.MonkeyPatch) -> bool:
     """Whether the command is answered at once."""
     monkeypatch.chdir(root)
-    return no_change_check.said(arguments, time.monotonic()) is not None
+    return no_change_check.find_remembered_output(arguments, time.monotonic()) is not None
 
 
 def test_it_says_the_same_and_imports_nothing(template: Path) -> None:
@@ -102,7 +102,7 @@ def test_it_says_again_that_results_came_from_elsewhere_until_that_is_known(
     assert code == 0
     assert out.startswith("problems, sft, dpo, ppo and report: made elsewhere")
     monkeypatch.chdir(root)
-    said = no_change_check.said(["run"], time.monotonic())
+    said = no_change_check.find_remembered_output(["run"], time.monotonic())
     assert said is not None
     assert said.splitlines()[0] == out.splitlines()[0]
     (tmp_path / "runs").rename(root / ".dvc/cache/runs")
@@ -205,11 +205,11 @@ def test_links_without_end_are_not_followed(root: Path) -> None:
     (root / "data/up").symlink_to("..")
     (root / "data/circle").symlink_to("circle")
     with clock(now):
-        no_change_check.remember(str(root), ["run"], "said", ["stage.py", "data"])
+        no_change_check.record_command_output(str(root), ["run"], "said", ["stage.py", "data"])
     assert (root / no_change_check.NOTE).read_text() == note, "what cannot be looked at is not noted"
     (root / "data/circle").unlink()
     with clock(now):
-        no_change_check.remember(str(root), ["run"], "said", ["stage.py", "data"])
+        no_change_check.record_command_output(str(root), ["run"], "said", ["stage.py", "data"])
     assert not [
         path for path in json.loads((root / no_change_check.NOTE).read_text())["files"] if path.startswith("data/up/")
     ]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from flows.engine.journals import journal, replay_process
-from tasks.common.mlflow_shared import schema
+from tasks.common.mlflow_shared import read_schema_versions
 from tests import postgres
 from tests.flows.toy_pipeline import call, make_pipeline, posttrain
 from tests.tasks.common import older_mlflow
@@ -88,11 +88,11 @@ def test_records_wait_while_the_database_cannot_be_used_and_come_when_it_can(ran
     assert later.returncode == 2
     assert OLDER in later.stderr
     assert (ran / "params.yaml").read_bytes() == params
-    execute(ran, f"UPDATE alembic_version SET version_num = '{schema()[0]}'")
+    execute(ran, f"UPDATE alembic_version SET version_num = '{read_schema_versions()[0]}'")
     code, out, error = call(ran, "runs")
     assert (code, error) == (0, "")
     assert "problems.beta 0.1 -> 0.8" in out
-    assert journal.journals(ran) == []
+    assert journal.list_journals(ran) == []
 
 
 def test_what_could_not_be_recorded_is_said_by_every_command(ran: Path) -> None:

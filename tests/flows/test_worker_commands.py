@@ -15,7 +15,7 @@ def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in ("PREFECT_API_URL", "PREFECT_CLIENT_CUSTOM_HEADERS", "POSTTRAIN_POOL"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PREFECT_PROFILES_PATH", str(tmp_path / "profiles.toml"))
-    monkeypatch.setattr(checking, "sections", lambda root: TYPES)
+    monkeypatch.setattr(checking, "load_config_classes", lambda root: TYPES)
     monkeypatch.setattr(rules, "RULES", [])
 
 

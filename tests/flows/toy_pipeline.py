@@ -105,7 +105,7 @@ def posttrain(root: Path, *arguments: str, settled: bool = True) -> subprocess.C
     command = [sys.executable, "-m", "flows.cli", *arguments]
     done = subprocess.run(command, cwd=root, env=environ(), capture_output=True, text=True, check=False, timeout=120)
     if settled:
-        replay_process.settle(root)
+        replay_process.wait_for_recorded_runs(root)
     return done
 
 
@@ -123,10 +123,10 @@ def started(
 
 def quietly(patch: pytest.MonkeyPatch) -> None:
     """Have `posttrain run` do without Prefect and MLflow, which take longer to start than all tests that use it."""
-    patch.setattr("flows.engine.run_session.started", started)
-    patch.setattr(flow_run, "prefect_server", lambda root, console: nullcontext())
-    patch.setattr(flow_run, "server_ahead", lambda root, wanted: nullcontext(lambda: None))
-    patch.setattr(running, "call", lambda root, console, part, name, parameters: in_order.run(part.execution))
+    patch.setattr("flows.engine.run_session.open_recorded_execution", started)
+    patch.setattr(flow_run, "open_prefect_server", lambda root, console: nullcontext())
+    patch.setattr(flow_run, "open_server_starter", lambda root, wanted: nullcontext(lambda: None))
+    patch.setattr(running, "run_flow_part", lambda root, console, part, name, parameters: in_order.run(part.execution))
 
 
 def call(root: Path, *arguments: str) -> tuple[int, str, str]:
@@ -140,4 +140,4 @@ def call(root: Path, *arguments: str) -> tuple[int, str, str]:
         without_supervisors(patch)
         quick_dvc(patch)
         patch.chdir(root)
-        return cli.command(arguments), out.getvalue(), error.getvalue()
+        return cli.run_command_line(arguments), out.getvalue(), error.getvalue()

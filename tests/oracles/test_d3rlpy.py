@@ -17,7 +17,7 @@ from torch import Tensor
 from benchmarks import offline_peer as peer
 from tasks.algorithms.offline import bc, cql, cql_continuous, dqn, iql
 from tasks.algorithms.offline.adam import Adam
-from tasks.algorithms.offline.networks.critics import bellman, squared_errors
+from tasks.algorithms.offline.networks.critics import bellman_targets, sum_mean_squared_errors
 from tasks.algorithms.offline.networks.mlp import MeanAction, Preferences, QValues
 from tasks.algorithms.offline.networks.target import TargetNetwork
 from tasks.algorithms.offline.transition_tensors import Referenced, Spaces, Transitions
@@ -76,7 +76,7 @@ def told(theirs, tmp_path):
     """Losses, weights and gradients of d3rlpy's updates from our weights on our batches."""
 
     def tell(spaces, weights, rows, targets=None, command="update", **settings):
-        data = peer.write(transitions(spaces), tmp_path / "data.npz")
+        data = peer.write_transitions(transitions(spaces), tmp_path / "data.npz")
         theirs.make(data, spaces.action, spaces.observation, 0, discrete=spaces.discrete, **COMMON | settings)
         given = {"targets": peer.write_weights(targets, tmp_path / "targets.npz")} if targets else {}
         theirs.ask("load", path=peer.write_weights(weights, tmp_path / "weights.npz"), **given)
@@ -110,7 +110,7 @@ def test_behaviour_cloning(told, kind):
     rows = batches(1)
     # d3rlpy's discrete BC adds half the mean squared log probability by default; `beta` 0 takes it away.
     judged = told(spaces, weights(policy), rows, method="bc", optimizer="sgd", learning_rate=0.0)
-    value, _ = bc.loss(policy, transitions(spaces).rows(rows[0]))
+    value, _ = bc.behaviour_cloning_loss(policy, transitions(spaces).rows(rows[0]))
     value.backward()
     assert value.item() == pytest.approx(judged.losses[0]["loss"], rel=1e-5)
     same(gradients(policy), judged.gradients)
@@ -120,8 +120,8 @@ def objective(alpha, **changes):
     """d3rlpy's losses, which always use double selection and Huber's loss."""
     settings = {"gamma": GAMMA, "double": True, "huber": True, **changes}
     if alpha is None:
-        return lambda *given: dqn.loss(*given, **settings)
-    return lambda *given: cql.loss(*given, **settings, alpha=alpha)
+        return lambda *given: dqn.dqn_loss(*given, **settings)
+    return lambda *given: cql.cql_loss(*given, **settings, alpha=alpha)
 
 
 def networks():
@@ -252,10 +252,12 @@ def test_iql(told):
     values, next_values = agent.values(batch.observations), agent.values(batch.next_observations).detach()
     advantages = agent.worth(batch) - values
     value_loss = iql.expectile_loss(advantages, 0.8)
-    weight = iql.advantage_weights(advantages.detach(), 2.0, 0.6)
+    weight = iql.exponential_advantage_weights(advantages.detach(), 2.0, 0.6)
     assert 0 < (weight == 0.6).sum() < SIZE
     policy_loss = -(weight * agent.policy.log_likelihood(batch.observations, batch.actions)).mean()
-    critic_loss = squared_errors(agent.critics(batch.observations, batch.actions), bellman(batch, next_values, GAMMA))
+    critic_loss = sum_mean_squared_errors(
+        agent.critics(batch.observations, batch.actions), bellman_targets(batch, next_values, GAMMA)
+    )
     [theirs] = judged.losses
     assert value_loss.item() == pytest.approx(theirs["v_loss"], rel=1e-4)
     assert critic_loss.item() == pytest.approx(theirs["q_loss"], rel=1e-4)
@@ -273,7 +275,7 @@ def test_iql(told):
 def test_truncated_episodes(theirs, tmp_path, keep_last):
     """d3rlpy has no transition for the last step of a truncated episode, unless one is made for it."""
     data = transitions(DISCRETE)
-    path = peer.write(data, tmp_path / "data.npz")
+    path = peer.write_transitions(data, tmp_path / "data.npz")
     theirs.make(path, DISCRETE.action, DISCRETE.observation, 0, method="bc", keep_last=keep_last, **COMMON)
     truncated = int((~data.terminated[data.starts + data.lengths - 1]).sum())
     assert truncated == 8

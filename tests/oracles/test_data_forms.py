@@ -11,7 +11,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tasks.algorithms.language.sequences import pack, packed
+from tasks.algorithms.language.sequences import assign_documents_to_rows, pack_documents
 from tasks.language.data import forms, imported_pairs
 from tasks.language.data.comparisons import ComparisonSet
 from tasks.language.data.rows import Row
@@ -63,8 +63,10 @@ def conversations(draw):
 
 def ours(tokenizer, row):
     """Tokens and mask of a row, as SFT reads it."""
-    found = forms.demonstration(row)
-    return supervised.encode(tokenizer, forms.as_json(found.messages) if found.messages else "", found.text, True)
+    found = forms.parse_demonstration(row)
+    return supervised.encode_demonstration(
+        tokenizer, forms.dump_messages_json(found.messages) if found.messages else "", found.text, True
+    )
 
 
 def theirs(tokenizer, messages):
@@ -138,7 +140,7 @@ def test_pairs_have_trls_prompt_and_tokens_in_each_form(messages, other):
     for row in (whole, apart, binarized):
         expected = maybe_extract_prompt(copy.deepcopy(row))
         assert (expected["prompt"], expected["chosen"]) == (apart["prompt"], apart["chosen"])
-        table = pd.DataFrame(imported_pairs.read_all([Row(row, "x-0", "x.jsonl: line 1")]))
+        table = pd.DataFrame(imported_pairs.parse_unsplit_pairs([Row(row, "x-0", "x.jsonl: line 1")]))
         pairs = ComparisonSet(table, tokenizer)
         [pair] = pairs.groups[0]
         for side, answer in (("chosen", pair.chosen), ("rejected", pair.rejected)):
@@ -163,12 +165,12 @@ def test_packed_rows_have_trls_positions_and_labels(lengths, draw):
         ([100 + number] * length, draw.draw(st.lists(st.booleans(), min_size=length, max_size=length)))
         for number, length in enumerate(lengths)
     ]
-    rows = packed(lengths, range(len(lengths)), 20)
+    rows = assign_documents_to_rows(lengths, range(len(lengths)), 20)
     best = pack_dataset(Dataset.from_dict({"input_ids": [ids for ids, _ in documents]}), 20, "bfd")
     assert sorted(one for row in rows for one in row) == [*range(len(lengths))]
     assert len(best) <= len(rows) <= 1.5 * len(best) + 1
     collate = DataCollatorForLanguageModeling(pad_token_id=0, padding_free=True)
-    batch = pack([[documents[one] for one in row] for row in rows], 0)
+    batch = pack_documents([[documents[one] for one in row] for row in rows], 0)
     for number, row in enumerate(rows):
         ids = [token for one in row for token in documents[one][0]]
         labels = [token if kept else -100 for one in row for token, kept in zip(*documents[one], strict=True)]

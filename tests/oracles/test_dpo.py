@@ -27,7 +27,7 @@ BETA, SMOOTHING, GAMMA, LIKELIHOOD = 0.3, 0.15, 0.7, 0.5
 def ours(objective, pairs=PAIRS):
     """Loss, gradient and the other metrics of one step of `fit`."""
     model = llama(1)
-    reference = dpo.reference_logps(llama(2), [COMPLETIONS]) if objective.needs_reference else None
+    reference = dpo.compute_reference_logps(llama(2), [COMPLETIONS]) if objective.needs_reference else None
     row = next(dpo.fit(model, [pairs], Still(), reference=reference, objective=objective))
     return row["loss"], gradients(model), row
 

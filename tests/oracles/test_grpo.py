@@ -9,7 +9,7 @@ import torch
 
 from tasks.algorithms.language import grpo
 from tasks.algorithms.language.advantages import group_advantages
-from tasks.algorithms.language.completions import token_logps
+from tasks.algorithms.language.completions import compute_token_logps
 from tasks.algorithms.language.experience import Experience
 from tasks.algorithms.language.grpo import GrpoSettings, grpo_loss
 from tasks.algorithms.language.policy_gradient import Totals
@@ -32,8 +32,8 @@ def logps():
     """Old and reference log-probabilities; the old ones differ so much that many ratios leave the clip range."""
     with torch.no_grad():
         noise = torch.randn(COMPLETIONS.mask.shape, generator=torch.Generator().manual_seed(0))
-        old = (token_logps(llama(1), COMPLETIONS) + 0.4 * noise) * COMPLETIONS.mask
-        return old, token_logps(llama(2), COMPLETIONS)
+        old = (compute_token_logps(llama(1), COMPLETIONS) + 0.4 * noise) * COMPLETIONS.mask
+        return old, compute_token_logps(llama(2), COMPLETIONS)
 
 
 def ours(logps, aggregation, beta, parts):
@@ -44,7 +44,7 @@ def ours(logps, aggregation, beta, parts):
         here = COMPLETIONS.rows(rows)
         width = here.mask.shape[1]
         loss, sums = grpo_loss(
-            token_logps(model, here),
+            compute_token_logps(model, here),
             old[rows, :width],
             ADVANTAGES[rows].unsqueeze(1),
             here.mask,
@@ -106,11 +106,11 @@ def test_a_wrong_setting_would_be_noticed(judge, tmp_path, logps, change, monkey
     """On the frozen batch a fault in either side of the clip, in the old policy or in dr_grpo's constant shows."""
     _, expected = theirs(judge, tmp_path, logps, "dr_grpo", 0.0, WHOLE)
     with torch.no_grad():
-        old = token_logps(llama(1), COMPLETIONS) if change.get("old") else logps[0]
+        old = compute_token_logps(llama(1), COMPLETIONS) if change.get("old") else logps[0]
     totals = Totals(TOTALS.sequences, TOTALS.tokens, change.get("max_length", MAX_LENGTH))
     model = llama(1)
     loss, _ = grpo_loss(
-        token_logps(model, COMPLETIONS),
+        compute_token_logps(model, COMPLETIONS),
         old,
         ADVANTAGES.unsqueeze(1),
         COMPLETIONS.mask,
@@ -185,7 +185,7 @@ def test_a_step_of_fit(judge, tmp_path, logps, aggregation, changes):
     )
     advantages = group_advantages(REWARDS, COMPLETIONS.owner, asked.advantage)
     with torch.no_grad():
-        known = token_logps(reference, COMPLETIONS, asked.temperature)
+        known = compute_token_logps(reference, COMPLETIONS, asked.temperature)
     counted = COMPLETIONS.mask & ended.unsqueeze(1) if asked.mask_truncated else COMPLETIONS.mask
     batch = judge.sampled_batch(replace(COMPLETIONS, mask=counted), advantages, logps[0], known, int(counted.sum()))
     expected = trainer(batch)
@@ -245,7 +245,7 @@ def test_two_updates_from_rewards_to_weights(judge, tmp_path, aggregation, advan
     rate = 0.3
     changes = {"loss_type": aggregation, "scale_rewards": scale, "epsilon": LOW, "epsilon_high": HIGH, "beta": beta}
     with torch.no_grad():
-        known = drawn = token_logps(llama(1), COMPLETIONS)
+        known = drawn = compute_token_logps(llama(1), COMPLETIONS)
     if cap:
         noise = torch.randn(drawn.shape, generator=torch.Generator().manual_seed(0))
         drawn = (drawn + 0.4 * noise) * COMPLETIONS.mask

@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 
 from tasks.language.rewards.constraint_kinds import KINDS
-from tasks.language.rewards.constraints import check, satisfied
+from tasks.language.rewards.constraints import find_constraints_fault, is_constraint_satisfied
 
 FROZEN = json.loads((Path(__file__).parent / "ifeval.json").read_text())
 # The published code asks a detector of languages as well, which takes very short texts for other languages than
@@ -20,9 +20,9 @@ ENGLISH = {"change_case:english_capital", "change_case:english_lowercase"}
 def test_verdicts_are_those_of_the_published_code():
     compared, held = 0, 0
     for name, arguments, verdicts in FROZEN["verdicts"]:
-        assert check({"instruction_id_list": [name], "kwargs": [arguments]}) is None
+        assert find_constraints_fault({"instruction_id_list": [name], "kwargs": [arguments]}) is None
         for response, verdict in zip(FROZEN["responses"], verdicts, strict=True):
-            ours, theirs = satisfied(response, name, arguments), verdict == "1"
+            ours, theirs = is_constraint_satisfied(response, name, arguments), verdict == "1"
             if name in ENGLISH:
                 assert ours or not theirs, (name, response)
             else:

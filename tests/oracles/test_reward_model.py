@@ -38,7 +38,7 @@ def of_steps(ends=prm.ENDS, labels=prm.LABELS, weight=None):
     model = llama_scorer(num_labels=3, pad_token_id=PAD)
     prm.sow(model)
     eye = torch.eye(3).tolist()
-    batch = labelled_reward_model.steps(COMPLETIONS, ends, [[eye[label] for label in row] for row in labels])
+    batch = labelled_reward_model.label_steps(COMPLETIONS, ends, [[eye[label] for label in row] for row in labels])
     batch = batch if weight is None else replace(batch, weight=weight(batch.at))
     loss = next(labelled_reward_model.fit(model, [batch], Still()))["loss"]
     return prm.summed_up(loss, gradients(model))

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import torch
 
 from tasks.algorithms.language import rollouts
-from tasks.algorithms.language.completions import make_completions, response_logps
+from tasks.algorithms.language.completions import compute_response_logps, make_completions
 from tasks.algorithms.language.experience import Experience
 from tests.tasks.tiny import NoCache
 
@@ -74,7 +74,7 @@ def collector(policy, reward: Callable, *, prompts=PROMPTS, samples=16, length=1
     """`Collect`: sampled and judged responses of up to `length` tokens."""
 
     def collect(step):
-        [drawn] = rollouts.sample(
+        [drawn] = rollouts.sample_rollouts(
             policy,
             prompts,
             samples=samples,
@@ -107,7 +107,7 @@ def probabilities(policy, length=1):
     responses = all_responses(length)
     owner = [place for place in range(len(PROMPTS)) for _ in responses]
     batch = make_completions(PROMPTS, owner, responses * len(PROMPTS), PAD)
-    return response_logps(policy, batch).exp().view(len(PROMPTS), -1)
+    return compute_response_logps(policy, batch).exp().view(len(PROMPTS), -1)
 
 
 def rewards(reward, length=1):

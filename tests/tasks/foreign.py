@@ -3,7 +3,7 @@
 import numpy as np
 
 from tasks.offline.datasets import episodes
-from tasks.offline.datasets.episodes import episode
+from tasks.offline.datasets.episodes import make_episode
 
 GENERATOR = np.random.default_rng(0)
 NAN, INF = float("nan"), float("inf")
@@ -12,7 +12,7 @@ NAN, INF = float("nan"), float("inf")
 def hopper(steps, terminated):
     """An episode of made-up numbers in Hopper's shapes."""
     seen = GENERATOR.normal(size=(steps + 1, 11))
-    return episode(seen, GENERATOR.uniform(-1, 1, (steps, 3)), GENERATOR.normal(size=steps), terminated)
+    return make_episode(seen, GENERATOR.uniform(-1, 1, (steps, 3)), GENERATOR.normal(size=steps), terminated)
 
 
 WHOLE = [hopper(4, True), hopper(3, False), hopper(5, True)]

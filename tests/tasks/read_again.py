@@ -25,9 +25,9 @@ Replacement = tuple[ModuleType, str, Callable[..., Any]]  # of a function of a m
 def replacements() -> list[Replacement]:
     """Functions like `tables.read`, `models.load_model` and `model_files.load` that remember what they have read."""
     return [
-        (tables, "read", validated_once(tables.read)),
+        (tables, "read", validated_once(tables.read_table)),
         (models, "load_model", loaded_once(models.load_model, lambda path, *_, **__: path)),
-        (model_files, "load", loaded_once(model_files.load, lambda _, source, *__, **___: source)),
+        (model_files, "load", loaded_once(model_files.load_checked_model, lambda _, source, *__, **___: source)),
     ]
 
 

@@ -8,7 +8,7 @@ import pandas as pd
 from tasks.common import models, tables
 from tasks.language.data import chat
 from tasks.language.rewards import reward_model_files
-from tasks.language.steps.cutting import cut
+from tasks.language.steps.cutting import locate_step_ends
 from tasks.language.tables.problems import Problems
 from tasks.language.tables.solutions import Solutions
 
@@ -17,19 +17,23 @@ def write(problems: Path, tokenizer: Path, out: Path, prompts: int = 40) -> None
     """train.parquet and test.parquet: a quarter of the prompts is held out."""
     words = models.load_tokenizer(tokenizer)
     rows = [
-        {**row, "tokens": (tokens := chat.encode_response(words, row["response"])), "ends": cut(words, [tokens])[0]}
-        for problem in tables.read(Problems, problems).head(prompts).itertuples()
+        {
+            **row,
+            "tokens": (tokens := chat.encode_response(words, row["response"])),
+            "ends": locate_step_ends(words, [tokens])[0],
+        }
+        for problem in tables.read_table(Problems, problems).head(prompts).itertuples()
         for row in solutions(problem)
     ]
     table, learnt = pd.DataFrame(rows), 3 * (prompts - prompts // 4)
-    tables.write(Solutions, table[:learnt], out / "train.parquet")
-    tables.write(Solutions, table[learnt:], out / "test.parquet")
+    tables.write_table(Solutions, table[:learnt], out / "train.parquet")
+    tables.write_table(Solutions, table[learnt:], out / "test.parquet")
 
 
 def outcome_model(policy: Path, out: Path) -> None:
     """A reward model of answers: the policy's own log-probabilities."""
     words, model = models.load_tokenizer(policy), models.load_model(policy)
-    reward_model_files.mark(model, "outcome", "minimum", words)
+    reward_model_files.set_reward_config(model, "outcome", "minimum", words)
     model.config.reward_beta, model.config.reward_threshold = 2.0, 6.0
     models.save_model(model, words, out)
 

@@ -15,7 +15,7 @@ from safetensors.numpy import save_file
 from safetensors.torch import save_file as save_torch_file
 
 from tasks import check
-from tasks.check import problems
+from tasks.check import find_file_problems
 from tasks.common.tables import Table
 from tasks.language.tables.judgements import Judgements
 from tests.tasks import forks
@@ -46,26 +46,26 @@ def test_sound_outs_pass(tmp_path):
     (tmp_path / "sft.csv").write_text("step,loss\n1,0.5\n")
     (tmp_path / "none.csv").write_text("step\n")
     (tmp_path / "README.md").write_text("not checked")
-    assert list(problems(tmp_path)) == []
+    assert list(find_file_problems(tmp_path)) == []
 
 
 def test_tables(tmp_path):
-    (problem,) = problems(table(tmp_path / "problems" / "test.parquet", answer="8"))
+    (problem,) = find_file_problems(table(tmp_path / "problems" / "test.parquet", answer="8"))
     assert "test.parquet: not a Problems table:" in problem
     assert "a solution's last line '#### ..' names the answer" in problem
-    other = list(problems(table(tmp_path / "preferences" / "test.parquet")))
+    other = list(find_file_problems(table(tmp_path / "preferences" / "test.parquet")))
     assert "not a Comparisons table" in other[0]
     assert len(other) == 6  # five told, the rest counted
-    (unknown,) = problems(table(tmp_path / "other.parquet"))
+    (unknown,) = find_file_problems(table(tmp_path / "other.parquet"))
     assert "no schema is known" in unknown
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 def test_weights(tmp_path, bad):
     save_file({"good": np.ones(2, np.float32), "w": np.array([1, bad, bad], np.float32)}, tmp_path / "m.safetensors")
-    assert list(problems(tmp_path)) == [f"{tmp_path}/m.safetensors: tensor w: 2 of 3 values are not finite"]
+    assert list(find_file_problems(tmp_path)) == [f"{tmp_path}/m.safetensors: tensor w: 2 of 3 values are not finite"]
     save_torch_file({"w": torch.tensor([1, bad], dtype=torch.bfloat16)}, tmp_path / "m.safetensors")
-    assert list(problems(tmp_path)) == [f"{tmp_path}/m.safetensors: tensor w: 1 of 2 values are not finite"]
+    assert list(find_file_problems(tmp_path)) == [f"{tmp_path}/m.safetensors: tensor w: 1 of 2 values are not finite"]
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_weights(tmp_path, bad):
 )
 def test_numbers_and_torn_files(tmp_path, name, text, told):
     (tmp_path / name).write_text(text)
-    (problem,) = problems(tmp_path / name)
+    (problem,) = find_file_problems(tmp_path / name)
     assert problem.startswith(f"{tmp_path / name}: {told}")
 
 
@@ -132,9 +132,9 @@ def test_it_ends_with_its_input_or_with_its_own_error(answer, status, tmp_path):
 
     def serve():
         os.close(writing)
-        check.problems = answer
+        check.find_file_problems = answer
         sys.stdin, sys.stderr = os.fdopen(reading), (tmp_path / "error").open("w", buffering=1)
-        check.serve()
+        check.serve_check_requests()
 
     child = forks.start(serve)
     os.close(reading)
@@ -149,45 +149,45 @@ def test_it_ends_with_its_input_or_with_its_own_error(answer, status, tmp_path):
 
 def test_every_schema_has_a_file():
     """But that of judgements, which people write and no stage does."""
-    assert set(check.tables().values()) == set(leaves(Table)) - {Judgements}
+    assert set(check.collect_table_schemas().values()) == set(leaves(Table)) - {Judgements}
 
 
 def recorded(path: Path) -> Path:
     """A small data set of transitions; the path of its HDF5 file."""
     from tasks.offline.datasets import dataset_files
-    from tasks.offline.datasets.episodes import episode
+    from tasks.offline.datasets.episodes import make_episode
 
-    walk = episode(np.eye(20, dtype=np.float32)[[0, 1, 2, 3]], np.array([0, 1, 2]), -np.ones(3), True)
-    dataset_files.write(path, "graph", [walk, walk], dataset_files.ScoreReference(-10.0, -2.0), {})
+    walk = make_episode(np.eye(20, dtype=np.float32)[[0, 1, 2, 3]], np.array([0, 1, 2]), -np.ones(3), True)
+    dataset_files.write_offline_dataset(path, "graph", [walk, walk], dataset_files.ScoreReference(-10.0, -2.0), {})
     return path / dataset_files.DATA
 
 
 def test_transitions(tmp_path):
     file = recorded(tmp_path / "graph-60")
-    assert list(problems(tmp_path)) == []
+    assert list(find_file_problems(tmp_path)) == []
     with h5py.File(file, "a") as content:
         content["episode_1"]["rewards"][2] = 5
-    assert list(problems(tmp_path)) == [f"{file}: episode 1: rewards: they sum to 3, but the return is -3"]
+    assert list(find_file_problems(tmp_path)) == [f"{file}: episode 1: rewards: they sum to 3, but the return is -3"]
     with h5py.File(file, "a") as content:
         del content["episode_1"]
-    assert list(problems(tmp_path)) == [
+    assert list(find_file_problems(tmp_path)) == [
         f"{file}: total_episodes: 1 here, but 2 in metadata.json",
         f"{file}: total_steps: 3 here, but 6 in metadata.json",
     ]
     file.write_bytes(b"torn")
-    (torn,) = problems(tmp_path)
+    (torn,) = find_file_problems(tmp_path)
     assert torn.startswith(f"{file}: cannot be read: ")
     recorded(tmp_path / "graph-60")
     (file.parent / "metadata.json").unlink()
-    (lonely,) = problems(tmp_path)
+    (lonely,) = find_file_problems(tmp_path)
     assert "cannot be read: [Errno 2]" in lonely
 
 
 def test_what_one_variant_alone_measures_is_no_gap(tmp_path):
     file = tmp_path / "curves.csv"
     file.write_text("variant,loss,language_loss\nDT,1,\nDT,2,\nDT-text,1,3\nDT-text,2,4\n")
-    assert not [*problems(file)]
+    assert not [*find_file_problems(file)]
     file.write_text("variant,loss,language_loss\nDT,1,\nDT,2,\nDT-text,1,3\nDT-text,2,\n")
-    assert [*problems(file)] == [f"{file}: column language_loss, line 5: expected a finite number, got nan"]
+    assert [*find_file_problems(file)] == [f"{file}: column language_loss, line 5: expected a finite number, got nan"]
     file.write_text("variant,loss,language_loss\nDT,1,inf\nDT,2,\nDT-text,1,3\n")
-    assert [*problems(file)] == [f"{file}: column language_loss, line 2: expected a finite number, got inf"]
+    assert [*find_file_problems(file)] == [f"{file}: column language_loss, line 2: expected a finite number, got inf"]

@@ -40,15 +40,15 @@ def place(made, tmp_path, monkeypatch):
 
 def test_a_model_alone_is_judged_into_the_same_tables(made, place):
     """It has no pipeline before it: no SFT, no reward model, no validation problems."""
-    arguments = evaluation.parsed([str(made / "pretrained"), "--data", "test.jsonl", "--out", "out"])
-    found = evaluation.run(arguments)
-    table = tables.read(Generations, place / "out/generations.parquet")
+    arguments = evaluation.parse_arguments([str(made / "pretrained"), "--data", "test.jsonl", "--out", "out"])
+    found = evaluation.evaluate_checkpoint(arguments)
+    table = tables.read_table(Generations, place / "out/generations.parquet")
     assert found["asked"] == 2
     assert len(table) == 2 * (1 + 2), "a greedy answer and two samples to each problem"
     assert {"kl", "reward"}.isdisjoint(table.columns)
     assert json.loads((place / "out/evaluation.json").read_text()) == found
     assert pd.read_parquet(place / "out/measures.parquet")["problem_id"].nunique() == 2
-    lines = list(evaluation.shown(found))
+    lines = list(evaluation.format_measures(found))
     assert any(line.startswith("strict ") and " %" in line for line in lines)
 
 
@@ -57,15 +57,19 @@ def test_some_answers_that_are_missing_are_told(made, place, capsys, known):
     """Without any answer there is nothing to miss; where one of two is unknown, a share of right ones would mislead."""
     rows = [{"question": f"{n} pens?", **({"answer": n} if n < known else {})} for n in range(2)]
     (place / "test.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    found = evaluation.run(evaluation.parsed([str(made / "pretrained"), "--data", "test.jsonl", "--out", "out"]))
+    found = evaluation.evaluate_checkpoint(
+        evaluation.parse_arguments([str(made / "pretrained"), "--data", "test.jsonl", "--out", "out"])
+    )
     said = "evaluate: 1 of 2 test problems have no answer, the first of them test-1: without an answer to each"
     assert (said in capsys.readouterr().err) == (known == 1)
     assert any(name.startswith("lenient") for name in found) == (known == 2)
 
 
 def test_the_command_line_changes_the_section(place):
-    arguments = evaluation.parsed(["model", "--data", "x.jsonl", "--samples", "1", "--problems", "7", "--out", "o"])
-    config = evaluation.configured(arguments)
+    arguments = evaluation.parse_arguments(
+        ["model", "--data", "x.jsonl", "--samples", "1", "--problems", "7", "--out", "o"]
+    )
+    config = evaluation.build_evaluate_config(arguments)
     assert (config.source, config.path, config.samples, config.pass_at, config.problems) == (
         "files",
         "x.jsonl",
@@ -92,7 +96,9 @@ def test_what_cannot_be_judged_is_one_line(made, place, model, rows, line):
         (place / "bad.jsonl").write_text(rows)
         given = ["--data", "bad.jsonl"]
     with pytest.raises(StageError) as caught:
-        evaluation.run(evaluation.parsed([model or str(made / "pretrained"), *given, "--out", "out"]))
+        evaluation.evaluate_checkpoint(
+            evaluation.parse_arguments([model or str(made / "pretrained"), *given, "--out", "out"])
+        )
     assert str(caught.value).startswith(line)
 
 
@@ -114,7 +120,7 @@ def test_a_model_that_is_nowhere_is_one_line(place, empty_mlflow, monkeypatch, c
         .err.splitlines()[-1]
         .startswith("posttrain: nowhere: no folder here, and not from the hub: ")
     )
-    client = mlflow_database.open_client(place)
+    client = mlflow_database.open_records_client(place)
     [run] = client.search_runs([client.get_experiment_by_name("language").experiment_id])
     assert (run.info.run_name, run.info.status) == ("evaluation", "FAILED")
     assert run.data.params["evaluation.model"] == "nowhere"
@@ -125,4 +131,4 @@ def test_a_reward_model_that_cannot_be_read_is_one_line(made, tmp_path, monkeypa
     shutil.copytree(made / "pretrained", tmp_path / "scorer")
     (tmp_path / "scorer/tokenizer.json").write_text("{}")
     with pytest.raises(DataError, match=r"scorer: cannot be loaded \("):
-        evaluation.load(str(made / "pretrained"), "main", tmp_path / "scorer")
+        evaluation.load_models(str(made / "pretrained"), "main", tmp_path / "scorer")

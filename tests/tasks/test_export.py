@@ -25,7 +25,7 @@ def out(tmp_path, monkeypatch):
 
 
 def test_a_reward_model_loads_as_a_classifier_and_scores_as_before(ready, out):
-    facts = export.export(ready / "reward_model", out)
+    facts = export.export_model(ready / "reward_model", out)
     assert (facts["kind"], facts["architecture"]) == ("classifier", "LlamaForSequenceClassification")
     tokens = torch.tensor([AutoTokenizer.from_pretrained(out).encode("Question? Answer.")])
     found = [
@@ -39,18 +39,18 @@ def test_a_reward_model_loads_as_a_classifier_and_scores_as_before(ready, out):
 def test_a_reward_model_of_steps_keeps_its_three_outputs(made, tmp_path, out):
     folder, words = tmp_path / "model", models.load_tokenizer(made / "pretrained")
     scorer = reward_model_files.load_classifier(made / "pretrained", new=["score.weight"], outputs=3)
-    reward_model_files.mark(scorer, "process", "minimum", words)
+    reward_model_files.set_reward_config(scorer, "process", "minimum", words)
     models.save_model(scorer, words, folder)
-    facts = export.export(folder, out)
+    facts = export.export_model(folder, out)
     assert (facts["kind"], facts["objective"]) == ("classifier", "process")
-    assert reward_model_files.load(out).score.weight.shape[0] == 3
+    assert reward_model_files.load_reward_model(out).score.weight.shape[0] == 3
 
 
 def test_code_pickles_and_other_files_stay_behind(made, tmp_path, out):
     folder = shutil.copytree(made / "pretrained", tmp_path / "model")
     for name in ("evil.py", "optimizer.pt", "pytorch_model.bin", "calibration.csv", "README.md"):
         (folder / name).write_text("x")
-    export.export(folder, out)
+    export.export_model(folder, out)
     kept = {"chat_template.jinja", "config.json", "generation_config.json", "model.safetensors"}
     assert {file.name for file in out.iterdir()} == {*kept, "tokenizer.json", "tokenizer_config.json"}
 
@@ -62,7 +62,7 @@ def test_generate_stops_where_an_answer_ends(tmp_path, out):
     words = chat_tokenizer("ChatML")
     models.save_model(llama(vocab_size=len(words)), words, tmp_path / "model")
     assert GenerationConfig.from_pretrained(tmp_path / "model").eos_token_id is None
-    assert export.export(tmp_path / "model", out)["kind"] == "policy"
+    assert export.export_model(tmp_path / "model", out)["kind"] == "policy"
     ends = [words.convert_tokens_to_ids(token) for token in ("<|endoftext|>", "<|im_end|>")]
     assert GenerationConfig.from_pretrained(out).eos_token_id == sorted(ends)
 
@@ -71,12 +71,12 @@ def test_an_adapter_is_merged_into_the_weights(tmp_path, out):
     words = chat_tokenizer("ChatML")
     model = llama(vocab_size=len(words))
     models.save_model(model, words, tmp_path / "model")
-    adapters.add(model, rank=2, alpha=4.0, dropout=0.0, targets="all-linear")
+    adapters.add_adapter(model, rank=2, alpha=4.0, dropout=0.0, targets="all-linear")
     for name, weight in model.named_parameters():
         if "lora_B" in name:
             weight.data.normal_(generator=torch.Generator().manual_seed(0))
-    adapters.save(model, tmp_path / "model")
-    export.export(tmp_path / "model", out)
+    adapters.save_adapter(model, tmp_path / "model")
+    export.export_model(tmp_path / "model", out)
     assert not [file for file in out.iterdir() if file.name.startswith("adapter")]
     tokens = torch.tensor([words.encode("How many apples?")])
     exported, base = (llama_of(path)(tokens).logits for path in (out, tmp_path / "model"))
@@ -90,15 +90,15 @@ def llama_of(folder):
 
 def test_what_is_no_model_is_refused(made, out):
     with pytest.raises(DataError, match=r"holds no config\.json"):
-        export.export(made / "problems", out)
+        export.export_model(made / "problems", out)
 
 
 def test_numbers_are_explained_by_their_stage(tmp_path):
     (tmp_path / "evaluate@sft.json").write_text(
         json.dumps({"best_temperature": 1, "strict_mean_at_8_t0.5": {"mean": 1}})
     )
-    found = metrics.meanings(tmp_path / "evaluate@sft.json", "language")
+    found = metrics.read_metric_meanings(tmp_path / "evaluate@sft.json", "language")
     assert found["best_temperature"].startswith("The policy's best temperature")
     assert found["strict_mean_at_8_t0.5/mean"].startswith("The share of the K answers to a problem")
     (tmp_path / "nosuch.json").write_text("{}")
-    assert metrics.meanings(tmp_path / "nosuch.json", "language") == {}
+    assert metrics.read_metric_meanings(tmp_path / "nosuch.json", "language") == {}

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import save
 from safetensors.torch import save_file
 
-from tasks.first_difference import first_difference
+from tasks.first_difference import find_first_difference
 
 ROOT = Path(__file__).parents[2]
 
@@ -23,7 +23,7 @@ def difference(folder: Path, name: str, before: str | bytes, after: str | bytes)
     files = folder / f"before-{name}", folder / f"after-{name}"
     for file, content in zip(files, (before, after), strict=True):
         file.write_bytes(content if isinstance(content, bytes) else content.encode())
-    return first_difference(name, *files)
+    return find_first_difference(name, *files)
 
 
 def test_the_first_tensor_in_the_order_of_the_file_and_how_far_it_is_off(tmp_path):
@@ -59,7 +59,7 @@ def test_bfloat16_and_numbers_that_are_none(tmp_path):
     after = torch.tensor([1.0, 2.5, 3.0, 4.0], dtype=torch.bfloat16)
     for name, tensor in (("one", before), ("two", after)):
         save_file({"w": tensor}, tmp_path / name)
-    found = first_difference("w.safetensors", tmp_path / "one", tmp_path / "two")
+    found = find_first_difference("w.safetensors", tmp_path / "one", tmp_path / "two")
     assert (found["values"], found["largest"], found["dtype"]) == (2, 0.5, "BF16")
 
 
@@ -95,7 +95,7 @@ def test_tables(tmp_path):
     other.loc[2500, "step"] = 0
     for name, table in (("one", frame), ("two", other), ("short", frame[:2999]), ("less", frame[["step", "x"]])):
         table.to_parquet(tmp_path / name)
-    found = first_difference("t.parquet", tmp_path / "one", tmp_path / "two")
+    found = find_first_difference("t.parquet", tmp_path / "one", tmp_path / "two")
     assert found == {
         "what": "row 2100 (step 2100), column x: 2100.0 recorded, 7.0 made",
         "row": 2100,
@@ -103,12 +103,12 @@ def test_tables(tmp_path):
         "step": 2100,
     }
     assert (
-        first_difference("t.parquet", tmp_path / "one", tmp_path / "short")["what"]
+        find_first_difference("t.parquet", tmp_path / "one", tmp_path / "short")["what"]
         == "only the recorded table has row 2999"
     )
-    assert first_difference("t.parquet", tmp_path / "one", tmp_path / "less")["column"] == "words"
+    assert find_first_difference("t.parquet", tmp_path / "one", tmp_path / "less")["column"] == "words"
     frame.to_parquet(tmp_path / "packed", compression="gzip")
-    same = first_difference("t.parquet", tmp_path / "one", tmp_path / "packed")
+    same = find_first_difference("t.parquet", tmp_path / "one", tmp_path / "packed")
     assert same == {"what": "its content is the same; only the encoding differs"}
 
 

@@ -41,7 +41,7 @@ STAGES = {
     "clone": DocumentedStage("A clone", "tasks.offline.clone", ("branches", "clone")),
     "returns": DocumentedStage("Returns", "tasks.offline.returns", ("report", "policies")),
 }
-PAGES = parameters.pages(SCHEMA, VALUES, STAGES)
+PAGES = parameters.render_parameter_pages(SCHEMA, VALUES, STAGES)
 
 
 def test_the_index_has_flows_and_then_extensions():
@@ -87,5 +87,5 @@ def test_a_page_says_what_its_stage_runs_for():
 def test_pages_of_stages_that_are_gone_are_deleted(tmp_path):
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs/gone.md").write_text("")
-    reference_pages.write(tmp_path / "docs", {"README.md": "index"})
+    reference_pages.write_reference_pages(tmp_path / "docs", {"README.md": "index"})
     assert {file.name: file.read_text() for file in (tmp_path / "docs").iterdir()} == {"README.md": "index"}

@@ -32,7 +32,7 @@ def few_pictures() -> Iterator[None]:
     """Figures other than DRAWN are made, but of their SVG, which takes most of the time, only the titles are
     written.
     """
-    write_out = plots.svg
+    write_out = plots.render_svg
 
     def svg(figure: Figure, name: str) -> str:
         if name in DRAWN:
@@ -41,7 +41,7 @@ def few_pictures() -> Iterator[None]:
         return f'<svg id="{name}">{titles}</svg>'
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plots, "svg", svg)
+        patch.setattr(plots, "render_svg", svg)
         yield
 
 
@@ -49,7 +49,7 @@ def few_pictures() -> Iterator[None]:
 def remembered_seeds() -> Iterator[None]:
     """What a seed's pipeline left is read once."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(seeds, "read", cache(seeds.read))
+        patch.setattr(seeds, "read_seed_folder", cache(seeds.read_seed_folder))
         yield
 
 

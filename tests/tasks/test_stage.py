@@ -26,7 +26,7 @@ from mlflow import MlflowClient
 from tasks import stage
 from tasks.common import processes
 from tasks.common.errors import WAITING, ConfigError, WaitingError
-from tasks.stage import Names, alone, path
+from tasks.stage import Names, run_alone, substitute_path_names
 from tests.tasks import forks
 
 # Page faults of filling and freeing arrays twenty times, with a glibc that keeps no freed memory by default, then as a
@@ -93,7 +93,7 @@ def start(house, monkeypatch, capsys):
     def severed(count, module):
         raise SystemExit(f"{module} would become {count} processes")
 
-    monkeypatch.setattr(processes, "become_several", severed)
+    monkeypatch.setattr(processes, "replace_with_processes", severed)
     threads, strict = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
     warns = torch.is_deterministic_algorithms_warn_only_enabled()
 
@@ -251,7 +251,7 @@ PARAMS = {"data": {"sets": {"a-1": {"of": "x y"}, "b": {"of": "$(pwd)"}}, "path"
     ],
 )
 def test_a_command_names_in_braces_what_the_stage_looks_up(text, foreach, branch, expected):
-    assert path(text, Names(PARAMS, foreach, branch)) == Path(expected)
+    assert substitute_path_names(text, Names(PARAMS, foreach, branch)) == Path(expected)
 
 
 @pytest.mark.parametrize(
@@ -266,7 +266,7 @@ def test_a_command_names_in_braces_what_the_stage_looks_up(text, foreach, branch
 )
 def test_what_a_command_cannot_name_is_one_line(text, branch, told):
     with pytest.raises(ConfigError, match=f"^{re.escape(told)}"):
-        path(text, Names(PARAMS, "${data.sets}", branch))
+        substitute_path_names(text, Names(PARAMS, "${data.sets}", branch))
 
 
 def test_a_branch_finds_its_own_places_from_what_dvc_calls_it(house, start):
@@ -393,6 +393,6 @@ def test_waiting_for_people_is_a_status_of_its_own_with_one_line(capsys):
         raise WaitingError("waiting for 40 more: posttrain label")
 
     with pytest.raises(SystemExit) as ended:
-        alone(run)
+        run_alone(run)
     assert ended.value.code == WAITING == 75
     assert capsys.readouterr().err == "waiting for 40 more: posttrain label\n"

@@ -39,7 +39,7 @@ class Journal:
         name = f"{time.time_ns():020}-{os.getpid()}"
         hidden, self.folder = root / FOLDER / f".{name}", root / FOLDER / name
         self._turn = threading.Lock()
-        with one_line():
+        with convert_disk_errors_to_plan_error():
             files.make_folder(root, FOLDER)
             hidden.mkdir()
             self._file = (hidden / EVENTS).open("ab", buffering=0)
@@ -51,7 +51,7 @@ class Journal:
     def write(self, kind: str, **content: object) -> None:
         """Add an event of this moment."""
         line = json.dumps({"kind": kind, "time": time.time_ns() // 1_000_000, **content}).encode() + b"\n"
-        with self._turn, one_line():
+        with self._turn, convert_disk_errors_to_plan_error():
             if self._file.closed:
                 raise OSError("the journal of this run is closed")
             begun = os.fstat(self._file.fileno()).st_size
@@ -64,7 +64,7 @@ class Journal:
 
     def sync(self) -> None:
         """Have the events on the disk before anything that follows."""
-        with one_line():
+        with convert_disk_errors_to_plan_error():
             os.fsync(self._file.fileno())
 
     def close(self) -> None:
@@ -99,45 +99,45 @@ class Reading:
 
     def abandoned(self) -> bool:
         """Whether nobody writes it any more. Events that came before the lock was free may still be new."""
-        return _is_free(self.folder)
+        return _is_unlocked(self.folder)
 
     def close(self) -> None:
         """Close the file."""
         self._file.close()
 
 
-def journals(root: Path) -> list[Path]:
+def list_journals(root: Path) -> list[Path]:
     """All journals, the oldest first."""
     with suppress(FileNotFoundError):
         return sorted(folder for folder in (root / FOLDER).iterdir() if folder.name[0].isdigit())
     return []
 
 
-def ended(root: Path) -> list[Path]:
+def list_ended_journals(root: Path) -> list[Path]:
     """Those that nobody writes any more, and that MLflow does not have yet.
 
     They are recorded in their order: none of those after one that is still written can be waited for.
     """
-    return [*itertools.takewhile(lambda folder: folder not in _own and _is_free(folder), journals(root))]
+    return [*itertools.takewhile(lambda folder: folder not in _own and _is_unlocked(folder), list_journals(root))]
 
 
-def put_aside(root: Path) -> dict[Path, str]:
+def list_failed_journals(root: Path) -> dict[Path, str]:
     """The journals that could not be recorded, each with the reason."""
     folders = sorted((root / FOLDER).glob(f"{ASIDE}*"))
-    return {folder: _text(folder / FAILED) for folder in folders}
+    return {folder: _read_text_as_line(folder / FAILED) for folder in folders}
 
 
-def _text(file: Path) -> str:
+def _read_text_as_line(file: Path) -> str:
     try:
         return " ".join(file.read_text(errors="replace").split())
     except OSError:
         return ""
 
 
-def run_ids(root: Path) -> set[str]:
+def collect_journal_run_ids(root: Path) -> set[str]:
     """The runs in MLflow that journals begin."""
     ids = set[str]()
-    for folder in journals(root):
+    for folder in list_journals(root):
         with suppress(OSError, ValueError):
             reading = Reading(folder)
             ids |= {event["run"] for event in reading.new() if event["kind"] in ("begin", "start")}
@@ -145,7 +145,7 @@ def run_ids(root: Path) -> set[str]:
     return ids
 
 
-def _is_free(folder: Path) -> bool:
+def _is_unlocked(folder: Path) -> bool:
     try:
         with (folder / EVENTS).open() as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -156,7 +156,7 @@ def _is_free(folder: Path) -> bool:
     return True
 
 
-def keep(file: Path, target: Path) -> None:
+def link_or_copy_file(file: Path, target: Path) -> None:
     """Keep a file's content at `target`, whatever becomes of its name; nothing where there is no such file."""
     target.unlink(missing_ok=True)
     with suppress(FileNotFoundError):
@@ -168,20 +168,20 @@ def keep(file: Path, target: Path) -> None:
             shutil.copyfile(file, target)
 
 
-def add_faults(root: Path, faults: Mapping[str, str], run_id: str) -> None:
+def append_recording_faults(root: Path, faults: Mapping[str, str], run_id: str) -> None:
     """Note what could not be recorded of a run, by stage."""
     lines = (json.dumps({"run": run_id, "stage": stage, "text": text}) for stage, text in faults.items())
-    with _faults(root) as file:
+    with _open_locked_faults_file(root) as file:
         file.seek(0, os.SEEK_END)
         file.writelines(f"{line}\n" for line in lines)
 
 
-def take_faults(root: Path, run_id: str | None = None) -> list[dict[str, str]]:
+def pop_recording_faults(root: Path, run_id: str | None = None) -> list[dict[str, str]]:
     """What could not be recorded of runs, or of one run, since this was last asked: `run`, `stage` and `text`."""
     if not (root / FOLDER / FAULTS).exists():
         return []
     faults, kept = list[dict[str, str]](), list[str]()
-    with suppress(OSError), _faults(root) as file:
+    with suppress(OSError), _open_locked_faults_file(root) as file:
         for line in file:
             with suppress(ValueError):
                 fault = json.loads(line)
@@ -196,7 +196,7 @@ def take_faults(root: Path, run_id: str | None = None) -> list[dict[str, str]]:
 
 
 @contextmanager
-def _faults(root: Path) -> Iterator[IO[str]]:
+def _open_locked_faults_file(root: Path) -> Iterator[IO[str]]:
     """The file of faults, which is made if there is none, for one process at a time."""
     with (root / FOLDER / FAULTS).open("a+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -205,7 +205,7 @@ def _faults(root: Path) -> Iterator[IO[str]]:
 
 
 @contextmanager
-def one_line() -> Iterator[None]:
+def convert_disk_errors_to_plan_error() -> Iterator[None]:
     """Turn a fault of the disk into a PlanError."""
     try:
         yield
@@ -213,16 +213,16 @@ def one_line() -> Iterator[None]:
         raise PlanError(f"{FOLDER}: {error.strerror or error}") from error
 
 
-def remove(folder: Path) -> None:
+def delete_journal(folder: Path) -> None:
     """Delete a journal; after a kill on the way it does not count as one any more."""
     hidden = folder.with_name(f".{folder.name}")
     folder.rename(hidden)
     shutil.rmtree(hidden)
 
 
-def remove_left(root: Path) -> None:
+def delete_leftover_journals(root: Path) -> None:
     """Delete what kills have left of journals that had not begun, or were being deleted."""
     for folder in (root / FOLDER).glob(".[0-9]*"):
         with suppress(OSError):
-            if _is_free(folder) and time.time() - folder.stat().st_mtime > OLD_SECONDS:
+            if _is_unlocked(folder) and time.time() - folder.stat().st_mtime > OLD_SECONDS:
                 shutil.rmtree(folder)

@@ -11,9 +11,9 @@ from typing import Any
 from uuid import uuid4
 
 from flows.engine import mlflow_client, mlflow_run_lookup
-from flows.engine.dvc_lock import Entry, joined
+from flows.engine.dvc_lock import Entry, join_out_hashes
 from flows.engine.dvc_repository import PlanError
-from flows.engine.dvc_stage import run_cache_key
+from flows.engine.dvc_stage import compute_run_cache_key
 from flows.engine.journals import journal, replay_process
 from flows.engine.journals.journal import Journal
 from flows.engine.stage_types import StageResult
@@ -34,10 +34,10 @@ class JournalledRun:
         """`source` is the state of the code that stages run with, where that is not the workspace's of the moment."""
         self.root, self.parent = root.absolute(), uuid4().hex
         self._flow, self._given, self._logs = flow, source, dict[str, Path]()
-        with mlflow_run_lookup.one_line():
-            mlflow_database.prepare(self.root, make=False)
-        self._source = source or source_code.state(self.root)
-        tags = run_environment.tags()
+        with mlflow_run_lookup.convert_mlflow_errors_to_plan_error():
+            mlflow_database.prepare_database(self.root, make=False)
+        self._source = source or source_code.read_code_state(self.root)
+        tags = run_environment.collect_run_tags()
         self._products = {run_environment.PRODUCTS: tags[run_environment.TAG + "products"]}
         self._made: dict[tuple[str, str], str] = {}  # run-cache key and hashes of the outs -> run
         self._journal = Journal(
@@ -45,7 +45,7 @@ class JournalledRun:
             "begin",
             run=self.parent,
             flow=flow,
-            source=as_event(self._source),
+            source=encode_code_state(self._source),
             environment=tags,
         )
         self._later = Timer(LATER, self._begin)
@@ -56,24 +56,24 @@ class JournalledRun:
         """Have the process at work that records it."""
         self._later.cancel()
         with suppress(OSError):  # no room for another process: the next command that reads the records starts it
-            replay_process.start(self.root)
+            replay_process.start_recorder_process(self.root)
 
     def start(self, stage: str, entry: Entry, reason: str) -> str:
         """The id of the run of a stage that is about to be executed; `entry` is its future entry of dvc.lock.
 
         A command that may be anyone's is held until it can find its run in MLflow.
         """
-        source, run_id = self._given or source_code.state(self.root), uuid4().hex
-        source_event = None if source == self._source else as_event(source)
+        source, run_id = self._given or source_code.read_code_state(self.root), uuid4().hex
+        source_event = None if source == self._source else encode_code_state(source)
         self._journal.write("start", run=run_id, stage=stage, entry=entry, reason=reason, source=source_event)
         if OURS not in str(entry["cmd"]):
             self._reserve(run_id, stage)
         return run_id
 
     def _reserve(self, run_id: str, stage: str) -> None:
-        with mlflow_run_lookup.one_line():
+        with mlflow_run_lookup.convert_mlflow_errors_to_plan_error():
             if mlflow_database.insert_run(
-                self.root, self._flow, run_id, stage, run_environment.user(), time_ns() // 1_000_000
+                self.root, self._flow, run_id, stage, run_environment.get_user_name(), time_ns() // 1_000_000
             ):
                 return
         self._begin()
@@ -84,7 +84,7 @@ class JournalledRun:
             sleep(LOOK_SECONDS)
 
     def _is_there(self, run_id: str) -> bool:
-        with mlflow_run_lookup.reading(self.root, settled=False) as records:
+        with mlflow_run_lookup.open_records_reader(self.root, settled=False) as records:
             return records is not None and records.head(run_id) is not None
 
     def variables(self, run_id: str, log: Path) -> dict[str, str]:
@@ -93,7 +93,7 @@ class JournalledRun:
         """
         self._logs[run_id] = log
         file = self._place(run_id, log, ".records")
-        with journal.one_line():
+        with journal.convert_disk_errors_to_plan_error():
             for ending in (".log", ".memory", ".records"):  # those of an attempt before may be kept under the same file
                 log.with_suffix(ending).unlink(missing_ok=True)
             file.parent.mkdir()
@@ -102,7 +102,7 @@ class JournalledRun:
         return {
             # for a command that knows MLflow; the stages here leave what they record in the file
             "MLFLOW_RUN_ID": run_id,
-            "MLFLOW_TRACKING_URI": mlflow_database.address(self.root),
+            "MLFLOW_TRACKING_URI": mlflow_database.get_tracking_address(self.root),
             "POSTTRAIN_RECORDS": str(file),
             **self._products,
         }
@@ -123,7 +123,7 @@ class JournalledRun:
 
     def made(self, run_id: str, stage: str, entry: Entry) -> None:
         """Note what the run made. This comes before DVC's records, so that a kill in between leaves no gap."""
-        self._made[run_cache_key(entry), joined(entry)] = run_id
+        self._made[compute_run_cache_key(entry), join_out_hashes(entry)] = run_id
         self._keep_records(run_id)
         self._journal.write("made", run=run_id, stage=stage, entry=entry)
         self._journal.sync()
@@ -132,30 +132,30 @@ class JournalledRun:
         """Take what a worker recorded, which comes to where its log is."""
         log = self._logs.get(run_id)
         if log is not None and log.with_suffix(".records").is_file():
-            with journal.one_line():
+            with journal.convert_disk_errors_to_plan_error():
                 log.with_suffix(".records").replace(self._place(run_id, log, ".records"))
 
     def end(self, run_id: str, status: str, log: Path) -> None:
         """Keep the log of the stage and the memory that it took, and end its run as FINISHED, FAILED or KILLED."""
         try:
             self._keep_records(run_id)
-            with journal.one_line():
+            with journal.convert_disk_errors_to_plan_error():
                 for ending in (".log", ".memory"):
                     self._place(run_id, log, ending).parent.mkdir(exist_ok=True)
-                    journal.keep(log.with_suffix(ending), self._place(run_id, log, ending))
+                    journal.link_or_copy_file(log.with_suffix(ending), self._place(run_id, log, ending))
         finally:
             self._journal.write("end_run", run=run_id, status=status, log=log.name)
 
     def find(self, stage: str, entry: Entry) -> str | None:
         """The run that made a stage's current outs, for a stage that did not run now."""
-        if run_id := self._made.get((run_cache_key(entry), joined(entry))):
+        if run_id := self._made.get((compute_run_cache_key(entry), join_out_hashes(entry))):
             return run_id
-        with mlflow_run_lookup.one_line():
-            return mlflow_client.find(self.root, stage, entry)
+        with mlflow_run_lookup.convert_mlflow_errors_to_plan_error():
+            return mlflow_client.find_or_adopt_maker_run(self.root, stage, entry)
 
     def close(self, results: Iterable[StageResult], complete: bool = True, name_stages: bool = True) -> None:
         """End the pipeline's run, and have all of it recorded."""
-        serialized = [as_text(result) for result in results]
+        serialized = [encode_stage_result(result) for result in results]
         try:
             self._journal.write("close", results=serialized, complete=complete, name_stages=name_stages)
             self._journal.close()
@@ -169,13 +169,13 @@ class JournalledRun:
         self._journal.leave()
 
 
-def as_event(source: CodeState) -> dict[str, str | None]:
+def encode_code_state(source: CodeState) -> dict[str, str | None]:
     """The state of the code for an event."""
     patch = None if source.patch is None else base64.b64encode(source.patch).decode()
     return {"commit": source.commit, "dirty": source.dirty, "patch": patch, "note": source.note}
 
 
-def as_source(event: Mapping[str, Any]) -> CodeState:
+def decode_code_state(event: Mapping[str, Any]) -> CodeState:
     """The state of the code that an event has."""
     patch = event["patch"]
     content = None if patch is None else base64.b64decode(patch)
@@ -184,12 +184,12 @@ def as_source(event: Mapping[str, Any]) -> CodeState:
     )  # an earlier version had no note
 
 
-def as_text(result: StageResult) -> dict[str, Any]:
+def encode_stage_result(result: StageResult) -> dict[str, Any]:
     """A result for an event."""
     return {**asdict(result), "log": None if result.log is None else str(result.log)}
 
 
-def as_result(event: Mapping[str, Any]) -> StageResult:
+def decode_stage_result(event: Mapping[str, Any]) -> StageResult:
     """The result that an event has."""
     log, awaits = event["log"], tuple(event["awaits"])
     return StageResult(**{**event, "log": None if log is None else Path(log), "awaits": awaits})

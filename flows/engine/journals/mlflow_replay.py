@@ -6,7 +6,7 @@ from typing import Any
 
 from flows.engine.dvc_repository import PlanError
 from flows.engine.journals.journal import FAILED, Event
-from flows.engine.journals.journalled_run import as_result, as_source
+from flows.engine.journals.journalled_run import decode_code_state, decode_stage_result
 from flows.engine.mlflow_flow_recorder import FlowRecorder
 
 
@@ -17,7 +17,7 @@ class JournalReplay:
         """`event` is the journal's first one; PlanError where MLflow's records cannot be used at all."""
         self.root, self.folder = root, folder
         self.faults: dict[str, str] = {}  # by stage
-        self._source, self._stages = as_source(event["source"]), dict[str, str]()
+        self._source, self._stages = decode_code_state(event["source"]), dict[str, str]()
         begun = event["run"], event["time"], event["environment"]
         self._run = FlowRecorder(root, event["flow"], self._source, *begun)
         self._kinds: Mapping[str, Callable[[Event], None]] = {
@@ -51,12 +51,12 @@ class JournalReplay:
 
     def _start(self, event: Event) -> None:
         self._stages[event["run"]] = event["stage"]
-        source = as_source(event["source"]) if event["source"] else self._source
+        source = decode_code_state(event["source"]) if event["source"] else self._source
         self._run.create(event["stage"], event["entry"], event["reason"], source, event["run"])
 
     def _log(self, event: Mapping[str, Any]) -> Path:
         return self.folder / str(event["run"]) / Path(event["log"]).name
 
     def _close(self, event: Event) -> None:
-        results = [as_result(result) for result in event["results"]]
+        results = [decode_stage_result(result) for result in event["results"]]
         self._run.close(results, event["complete"], event["name_stages"])

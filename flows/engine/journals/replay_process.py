@@ -25,7 +25,7 @@ _said: set[Path] = set()  # journals that were put aside, as this process has to
 
 
 @contextmanager
-def recording(root: Path) -> Iterator[Iterator[Path]]:
+def hold_recorder_lock(root: Path) -> Iterator[Iterator[Path]]:
     """Be the process that records, once no other one is: yields the journals, the oldest first, until there is none
     left.
     """
@@ -37,9 +37,9 @@ def recording(root: Path) -> Iterator[Iterator[Path]]:
 
         def there() -> Iterator[Path]:
             while True:
-                yield from journal.journals(root)[:1]
+                yield from journal.list_journals(root)[:1]
                 fcntl.flock(door, fcntl.LOCK_EX)  # whoever finds the lock held behind this door is seen to
-                if not journal.journals(root):
+                if not journal.list_journals(root):
                     fcntl.flock(lock, fcntl.LOCK_UN)
                     return
                 fcntl.flock(door, fcntl.LOCK_UN)
@@ -47,9 +47,9 @@ def recording(root: Path) -> Iterator[Iterator[Path]]:
         yield there()
 
 
-def start(root: Path) -> Thread | None:
+def start_recorder_process(root: Path) -> Thread | None:
     """Start a process that records all journals and then ends, unless one is at work; the thread waits for its end."""
-    if _at_work(root):
+    if _is_recorder_running(root):
         return None
     files.make_folder(root, LOG.parent)
     with (root / LOG).open("ab") as log:
@@ -66,77 +66,80 @@ def start(root: Path) -> Thread | None:
     return waiting
 
 
-def go_on(root: Path) -> bool:
+def start_recorder_if_needed(root: Path) -> bool:
     """Have what has ended recorded, without waiting for it; whether there was anything."""
-    left = bool(journal.ended(root))
+    left = bool(journal.list_ended_journals(root))
     if left:
-        start(root)
+        start_recorder_process(root)
     return left
 
 
-def settle(root: Path) -> None:
+def wait_for_recorded_runs(root: Path) -> None:
     """Wait until MLflow has all runs that have ended.
 
     PlanError where the database cannot be used, or the process that writes them fails again and again. A line says what
     was put aside.
     """
-    for line in _aside(root):
+    for line in _collect_new_failed_journals(root):
         print(line, file=sys.stderr)
-    if not _recording and journal.ended(root) and (why := unusable(root)):
-        raise PlanError(f"{why}; {_waiting(root)}")
+    if not _recording and journal.list_ended_journals(root) and (why := find_database_fault(root)):
+        raise PlanError(f"{why}; {_format_waiting_records(root)}")
     tell_at = time.monotonic() + TELL_SECONDS if sys.stderr.isatty() else float("inf")
     for _ in range(TRIES):
-        if _recording or not journal.ended(root):
+        if _recording or not journal.list_ended_journals(root):
             return
-        started = start(root)
-        while journal.ended(root) and (started.is_alive() if started else _at_work(root)):
+        started = start_recorder_process(root)
+        while journal.list_ended_journals(root) and (started.is_alive() if started else _is_recorder_running(root)):
             time.sleep(LOOK_SECONDS)
             if time.monotonic() > tell_at:
                 print("waits until the last run is recorded", file=sys.stderr)
                 tell_at = float("inf")
-    if journal.ended(root):
+    if journal.list_ended_journals(root):
         raise PlanError(f"{LOG}: an earlier run could not be recorded")
 
 
-def missing(root: Path) -> list[str]:
+def collect_recording_problems(root: Path) -> list[str]:
     """A line for each run of which something could not be recorded, unless it was told before, and for those that wait
     to be.
     """
     faults = dict[str, str]()
-    for fault in journal.take_faults(root):
+    for fault in journal.pop_recording_faults(root):
         faults.setdefault(fault["run"], fault["text"])
     lines = [f"what MLflow has of run {run[:8]} is incomplete: {text}" for run, text in faults.items()]
-    if journal.ended(root) and (why := unusable(root)):
-        lines.append(f"what MLflow has is incomplete: {why}; {_waiting(root)}")
-    return [*lines, *_aside(root)]
+    if journal.list_ended_journals(root) and (why := find_database_fault(root)):
+        lines.append(f"what MLflow has is incomplete: {why}; {_format_waiting_records(root)}")
+    return [*lines, *_collect_new_failed_journals(root)]
 
 
-def unusable(root: Path) -> str:
+def find_database_fault(root: Path) -> str:
     """Why the repository's own database cannot be used as it is; empty where it can."""
     try:
-        mlflow_database.prepare(root, make=False)
+        mlflow_database.prepare_database(root, make=False)
     except DatabaseError as error:
         return str(error)
     return ""
 
 
-def _waiting(root: Path) -> str:
-    return f"{len(journal.ended(root))} records wait in {journal.FOLDER}, and are written when it can be used"
+def _format_waiting_records(root: Path) -> str:
+    return (
+        f"{len(journal.list_ended_journals(root))} records wait in {journal.FOLDER}, and are written when it can be "
+        "used"
+    )
 
 
-def _aside(root: Path) -> list[str]:
+def _collect_new_failed_journals(root: Path) -> list[str]:
     """A line for each journal that could not be recorded, unless this process has said it."""
     lines = {
         folder: f"{folder.relative_to(root)}: what a run left here could not be recorded ({why or f'see {LOG}'}); "
         f"without '{journal.ASIDE}' in its name it is tried again"
-        for folder, why in journal.put_aside(root).items()
+        for folder, why in journal.list_failed_journals(root).items()
         if folder not in _said
     }
     _said.update(lines)
     return [*lines.values()]
 
 
-def _at_work(root: Path) -> bool:
+def _is_recorder_running(root: Path) -> bool:
     """Whether a process is at work that will look for journals once more before it ends."""
     files.make_folder(root, journal.FOLDER)
     with (root / journal.FOLDER / "lock").open("a") as lock, (root / journal.FOLDER / "door").open("a") as door:

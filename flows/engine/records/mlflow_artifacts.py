@@ -16,73 +16,73 @@ from tasks.common import mlflow_address, mlflow_database, mlflow_shared
 Listed = dict[str, set[str]]  # run -> its files; what is listed here was asked for in this process
 
 
-def folder(root: Path, run_id: str) -> Path:
+def get_artifact_folder(root: Path, run_id: str) -> Path:
     """The folder of a run's files in the repository's own database."""
     return root / mlflow_database.ARTIFACTS / run_id / "artifacts"
 
 
-def read(root: Path, run_id: str, name: str) -> Path:
+def fetch_artifact(root: Path, run_id: str, name: str) -> Path:
     """Where a file of a run can be read; there is none where the run has no such file."""
-    if mlflow_address.shared(root) is None:
-        return folder(root, run_id) / name
-    home = _home()
+    if mlflow_address.find_shared_address(root) is None:
+        return get_artifact_folder(root, run_id) / name
+    home = _get_download_folder()
     path = home / run_id / name
-    if not path.exists() and name in _names(root, run_id):
-        with mlflow_run_lookup.one_line():
-            client = mlflow_database.open_client(root)
-            fetched = Path(client.download_artifacts(run_id, name, str(_made(home / ".part"))))
-            _made(path.parent)
+    if not path.exists() and name in _fetch_artifact_names(root, run_id):
+        with mlflow_run_lookup.convert_mlflow_errors_to_plan_error():
+            client = mlflow_database.open_records_client(root)
+            fetched = Path(client.download_artifacts(run_id, name, str(_make_folder(home / ".part"))))
+            _make_folder(path.parent)
             fetched.replace(path)
     return path
 
 
-def write(root: Path, run_id: str, name: str, content: bytes) -> None:
+def save_artifact(root: Path, run_id: str, name: str, content: bytes) -> None:
     """Keep a file with a run."""
-    if mlflow_address.shared(root) is None:
-        file = folder(root, run_id) / name
+    if mlflow_address.find_shared_address(root) is None:
+        file = get_artifact_folder(root, run_id) / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(content)
         return
-    with mlflow_run_lookup.one_line(), tempfile.TemporaryDirectory() as beside:
+    with mlflow_run_lookup.convert_mlflow_errors_to_plan_error(), tempfile.TemporaryDirectory() as beside:
         file = Path(beside, name)
         file.write_bytes(content)
-        mlflow_database.open_client(root).log_artifact(run_id, str(file))
-    (_home() / run_id / name).unlink(missing_ok=True)  # it is read back as it came to be there
-    _listed().pop(run_id, None)
+        mlflow_database.open_records_client(root).log_artifact(run_id, str(file))
+    (_get_download_folder() / run_id / name).unlink(missing_ok=True)  # it is read back as it came to be there
+    _get_listing_cache().pop(run_id, None)
 
 
-def check(root: Path, run_id: str) -> None:
+def check_artifacts_reachable(root: Path, run_id: str) -> None:
     """Ask for a run's files, so that a server that does not serve them is known before anything runs."""
-    if mlflow_address.shared(root) is not None:
-        _names(root, run_id)
+    if mlflow_address.find_shared_address(root) is not None:
+        _fetch_artifact_names(root, run_id)
 
 
-def _names(root: Path, run_id: str) -> set[str]:
-    if run_id not in _listed():
-        with mlflow_run_lookup.reading(root) as records:
+def _fetch_artifact_names(root: Path, run_id: str) -> set[str]:
+    if run_id not in _get_listing_cache():
+        with mlflow_run_lookup.open_records_reader(root) as records:
             assert isinstance(records, SharedReader), "asked only of a shared MLflow"
             uri, client = records.artifacts(run_id), records.client
-            local_folder = mlflow_shared.local_folder(uri or "mlflow-artifacts:")
+            local_folder = mlflow_shared.parse_local_folder(uri or "mlflow-artifacts:")
             if local_folder is not None and not local_folder.parent.parent.is_dir():
                 raise mlflow_shared.UnreachableError(
                     f"the files of run {run_id[:8]} are in {local_folder.parent.parent}, which is not on this machine"
                 )
-            _listed()[run_id] = {file.path for file in client.list_artifacts(run_id)} if uri else set()
-    return _listed()[run_id]
+            _get_listing_cache()[run_id] = {file.path for file in client.list_artifacts(run_id)} if uri else set()
+    return _get_listing_cache()[run_id]
 
 
 @cache
-def _listed() -> Listed:
+def _get_listing_cache() -> Listed:
     return {}
 
 
 @cache
-def _home() -> Path:
+def _get_download_folder() -> Path:
     home = Path(tempfile.mkdtemp(prefix="posttrain-files-"))
     atexit.register(shutil.rmtree, home, ignore_errors=True)
     return home
 
 
-def _made(path: Path) -> Path:
+def _make_folder(path: Path) -> Path:
     path.mkdir(parents=True, exist_ok=True)
     return path

@@ -76,60 +76,81 @@ class SharedReader:
 
     def beginning(self, text: str) -> list[str]:
         """At most two runs whose ids begin so."""
-        return [run.info.run_id for run in self._search(_begins(text), 2, ALL)] if _is_id(text) else []
+        return (
+            [run.info.run_id for run in self._search(_build_id_prefix_condition(text), 2, ALL)]
+            if _is_run_id_prefix(text)
+            else []
+        )
 
     def finished(self, tags: Mapping[str, str]) -> list[tuple[str, int]]:
         """Id and time of at most 50 finished runs that have these tags, named in full."""
-        condition = " and ".join(["attributes.status = 'FINISHED'", *(_is(key, value) for key, value in tags.items())])
+        condition = " and ".join(
+            ["attributes.status = 'FINISHED'", *(_build_tag_condition(key, value) for key, value in tags.items())]
+        )
         return [(run.info.run_id, run.info.start_time) for run in self._search(condition, NEWEST)]
 
     def maker(self, key: str, outs: str) -> str | None:
         """The newest finished run with this run-cache key and these hashes; one of this clone where there is one."""
-        made = f"attributes.status = 'FINISHED' and {_is(PREFIX + 'key', key)} and {_is(PREFIX + 'outs', outs)}"
+        made = (
+            f"attributes.status = 'FINISHED' and {_build_tag_condition(PREFIX + 'key', key)} and "
+            f"{_build_tag_condition(PREFIX + 'outs', outs)}"
+        )
         return next((run.info.run_id for run in self._own_first(made, 1)), None)
 
     def makers(self, md5: str) -> list[str]:
         """The finished runs that made an out with this hash; those of this clone first."""
-        made = f"attributes.status = 'FINISHED' and tags.`{PREFIX}outs` LIKE {_quoted(f'%{md5}%')}"
+        made = f"attributes.status = 'FINISHED' and tags.`{PREFIX}outs` LIKE {_quote_search_value(f'%{md5}%')}"
         runs = self._own_first(made, NEWEST)
         return [run.info.run_id for run in runs if md5 in run.data.tags[PREFIX + "outs"].split()]
 
     def versions(self, tag: str, limit: int) -> list[tuple[str, str]]:
         """Id and value of the newest finished runs that have a tag."""
-        runs = self._search(f"attributes.status = 'FINISHED' and {_has(tag)}", limit)
+        runs = self._search(f"attributes.status = 'FINISHED' and {_build_has_tag_condition(tag)}", limit)
         return [(run.info.run_id, run.data.tags[tag]) for run in runs]
 
     def like(self, stage: str, tag: str, value: str) -> list[str]:
         """At most five runs of a stage that have this tag; this clone's first, active and finished ones first."""
-        runs = list(self._own_first(f"{_is(PREFIX + 'stage', stage)} and {_is(tag, value)}", NEWEST, ALL))
+        runs = list(
+            self._own_first(
+                f"{_build_tag_condition(PREFIX + 'stage', stage)} and {_build_tag_condition(tag, value)}", NEWEST, ALL
+            )
+        )
         runs.sort(key=lambda run: (run.info.lifecycle_stage != "active", run.info.status != "FINISHED"))
         return [run.info.run_id for run in runs[:5]]
 
     def stage_runs(self) -> list[str]:
         """Every run of a stage that this clone made."""
-        return [run.info.run_id for run in self._search(f"{_has(PREFIX + 'stage')} and {self._clone}", view=ALL)]
+        return [
+            run.info.run_id
+            for run in self._search(f"{_build_has_tag_condition(PREFIX + 'stage')} and {self._clone}", view=ALL)
+        ]
 
     def any_running(self) -> bool:
         """Whether a run of this clone's engine has not ended."""
-        running = f"attributes.status = 'RUNNING' and {_is(PREFIX + 'engine', 'true')} and {self._clone}"
+        running = (
+            f"attributes.status = 'RUNNING' and {_build_tag_condition(PREFIX + 'engine', 'true')} and {self._clone}"
+        )
         return any(True for _ in self._search(running, 1))
 
     def pipelines(self, limit: int | None, flow: str | None, clone_only: bool) -> list[RunHead]:
         """The runs of pipelines that were not deleted."""
         conditions = [
-            _has(PREFIX + "flow") if flow is None else _is(PREFIX + "flow", flow),
+            _build_has_tag_condition(PREFIX + "flow") if flow is None else _build_tag_condition(PREFIX + "flow", flow),
             *([self._clone] if clone_only else []),
         ]
         return [self._head(run) for run in self._search(" and ".join(conditions), limit)]
 
     def pipelines_beginning(self, text: str) -> list[RunHead]:
         """At most two of them whose ids begin so."""
-        condition = f"{_has(PREFIX + 'flow')} and {_begins(text)}"
-        return [self._head(run) for run in self._search(condition, 2)] if _is_id(text) else []
+        condition = f"{_build_has_tag_condition(PREFIX + 'flow')} and {_build_id_prefix_condition(text)}"
+        return [self._head(run) for run in self._search(condition, 2)] if _is_run_id_prefix(text) else []
 
     def sealed_before(self, run_id: str, seal: str) -> tuple[str, str] | None:
         """The newest pipeline run of this clone but this one that has the tag `seal`, and its value."""
-        condition = f"{_has(PREFIX + 'flow')} and {_has(seal)} and {self._clone} and attributes.run_id != '{run_id}'"
+        condition = (
+            f"{_build_has_tag_condition(PREFIX + 'flow')} and {_build_has_tag_condition(seal)} and {self._clone} and "
+            f"attributes.run_id != '{run_id}'"
+        )
         return next(((run.info.run_id, run.data.tags[seal]) for run in self._search(condition, 1)), None)
 
     def model(self, name: str) -> RegisteredModel | None:
@@ -145,7 +166,9 @@ class SharedReader:
             return None
         versions, token = list[ModelVersion](), None
         while True:
-            page = self.client.search_model_versions(f"name={_quoted(name)}", max_results=PAGE, page_token=token)
+            page = self.client.search_model_versions(
+                f"name={_quote_search_value(name)}", max_results=PAGE, page_token=token
+            )
             versions += page
             token = page.token
             if not token:
@@ -229,23 +252,23 @@ class SharedReader:
                 return
 
 
-def _is_id(text: str) -> bool:
+def _is_run_id_prefix(text: str) -> bool:
     return bool(text) and set(text) <= HEXADECIMAL
 
 
-def _begins(text: str) -> str:
+def _build_id_prefix_condition(text: str) -> str:
     return f"attributes.run_id LIKE '{text}%'"
 
 
-def _is(tag: str, value: str) -> str:
-    return f"tags.`{tag}` = {_quoted(value)}"
+def _build_tag_condition(tag: str, value: str) -> str:
+    return f"tags.`{tag}` = {_quote_search_value(value)}"
 
 
-def _has(tag: str) -> str:
+def _build_has_tag_condition(tag: str) -> str:
     return f"tags.`{tag}` LIKE '%'"
 
 
-def _quoted(value: str) -> str:
+def _quote_search_value(value: str) -> str:
     """A text as MLflow's language has it, which knows no escapes; PlanError where it cannot have it."""
     for mark in "'\"":
         if mark not in value:

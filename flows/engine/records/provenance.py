@@ -17,7 +17,7 @@ from typing import Any
 
 from flows.engine.dvc_lock import Entry
 from flows.engine.dvc_repository import PlanError
-from flows.engine.dvc_stage import entry_name, run_cache
+from flows.engine.dvc_stage import compute_entry_hash, get_run_cache_folder
 from flows.engine.records.reader import PREFIX
 
 FOLDER = "provenance"
@@ -43,7 +43,7 @@ class Provenance:
         return self.record.get("entry")
 
 
-def write(root: Path, carried: Provenance) -> None:
+def save_provenance(root: Path, carried: Provenance) -> None:
     """Keep a record beside the run cache, once for each entry of dvc.lock that it is about; PlanError if it cannot be
     written.
 
@@ -53,8 +53,8 @@ def write(root: Path, carried: Provenance) -> None:
         return
     content = json.dumps(vars(carried), sort_keys=True).encode()
     name = f"{carried.run_id}-{hashlib.sha256(content).hexdigest()}.json"
-    for entry in _entries(carried.record):
-        file = _folder(root) / entry_name(entry) / name
+    for entry in _list_record_entries(carried.record):
+        file = _get_provenance_folder(root) / compute_entry_hash(entry) / name
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
             temporary = file.with_suffix(".new")
@@ -64,50 +64,64 @@ def write(root: Path, carried: Provenance) -> None:
             raise PlanError(f"{file}: the record of the run cannot be written: {error.strerror or error}") from error
 
 
-def of_entry(root: Path, entry: Entry) -> list[Provenance]:
+def load_entry_provenance(root: Path, entry: Entry) -> list[Provenance]:
     """The records of this very entry of dvc.lock, the newest first; none that was changed after it was written."""
-    files = (_folder(root) / entry_name(entry)).glob("*.json")
-    return sorted(filter(None, map(_read, files)), key=lambda carried: carried.started, reverse=True)
+    files = (_get_provenance_folder(root) / compute_entry_hash(entry)).glob("*.json")
+    return sorted(filter(None, map(_load_valid_record, files)), key=lambda carried: carried.started, reverse=True)
 
 
-def altered(root: Path, entry: Entry) -> list[Path]:
+def find_altered_records(root: Path, entry: Entry) -> list[Path]:
     """The files among the records of an entry that were changed after they were written, or are about another entry."""
-    return [file for file in sorted((_folder(root) / entry_name(entry)).glob("*.json")) if _read(file) is None]
+    return [
+        file
+        for file in sorted((_get_provenance_folder(root) / compute_entry_hash(entry)).glob("*.json"))
+        if _load_valid_record(file) is None
+    ]
 
 
-def of_run(root: Path, run_id: str) -> Provenance | None:
+def find_run_provenance(root: Path, run_id: str) -> Provenance | None:
     """The record of the run with this id."""
-    return next(beginning(root, f"{run_id}-"), None) if NAME.fullmatch(f"{run_id}-{'0' * 64}.json") else None
+    return (
+        next(iterate_provenance_by_prefix(root, f"{run_id}-"), None)
+        if NAME.fullmatch(f"{run_id}-{'0' * 64}.json")
+        else None
+    )
 
 
-def beginning(root: Path, text: str) -> Iterator[Provenance]:
+def iterate_provenance_by_prefix(root: Path, text: str) -> Iterator[Provenance]:
     """The records of runs whose ids begin so, each once."""
     seen = set[str]()
-    for file in _folder(root).glob("*/*.json"):
-        if file.name.startswith(text) and (carried := _read(file)) is not None and carried.run_id not in seen:
+    for file in _get_provenance_folder(root).glob("*/*.json"):
+        if (
+            file.name.startswith(text)
+            and (carried := _load_valid_record(file)) is not None
+            and carried.run_id not in seen
+        ):
             seen.add(carried.run_id)
             yield carried
 
 
-def executions(root: Path) -> list[Provenance]:
+def list_execution_provenance(root: Path) -> list[Provenance]:
     """The records of all executions, the newest first."""
     return sorted(
-        (carried for carried in beginning(root, "") if carried.entry), key=lambda carried: carried.started, reverse=True
+        (carried for carried in iterate_provenance_by_prefix(root, "") if carried.entry),
+        key=lambda carried: carried.started,
+        reverse=True,
     )
 
 
-def _folder(root: Path) -> Path:
+def _get_provenance_folder(root: Path) -> Path:
     """Where the records lie; without a DVC repository a folder that does not exist."""
-    return (run_cache(root.absolute()) if (root / ".dvc").is_dir() else root / ".dvc") / FOLDER
+    return (get_run_cache_folder(root.absolute()) if (root / ".dvc").is_dir() else root / ".dvc") / FOLDER
 
 
-def _entries(record: Mapping[str, Any]) -> list[Entry]:
+def _list_record_entries(record: Mapping[str, Any]) -> list[Entry]:
     """The entries that a record.json is about: that of an execution, or those that came of an acceptance."""
     steps = record["accepted"]["stages"].values() if "accepted" in record else ()
     return [record["entry"]] if "entry" in record else [step["after"] for step in steps]
 
 
-def _read(file: Path) -> Provenance | None:
+def _load_valid_record(file: Path) -> Provenance | None:
     """A record; None where its content is not the one that its name is the hash of, or it is about another entry than
     its folder.
     """
@@ -117,12 +131,14 @@ def _read(file: Path) -> Provenance | None:
         if name is None or hashlib.sha256(content).hexdigest() != name[2]:
             return None
         carried = Provenance(**json.loads(content))
-        if carried.run_id == name[1] and file.parent.name in map(entry_name, _entries(carried.record)):
-            return carried if _well_formed(carried) else None
+        if carried.run_id == name[1] and file.parent.name in map(
+            compute_entry_hash, _list_record_entries(carried.record)
+        ):
+            return carried if _is_well_formed(carried) else None
     return None
 
 
-def _well_formed(carried: Provenance) -> bool:
+def _is_well_formed(carried: Provenance) -> bool:
     """Whether tags, parameters and time have the types that readers rely on; anybody may have written the file."""
     texts = [*carried.tags.items(), *carried.params.items(), (carried.run_id, carried.seal)]
     is_of_stage = carried.entry is None or PREFIX + "stage" in carried.tags

@@ -92,7 +92,7 @@ class LocalReader:
 
     def beginning(self, text: str) -> list[str]:
         """At most two runs whose ids begin so."""
-        return [run_id for (run_id,) in self._ask(BEGINNING, _between(text))]
+        return [run_id for (run_id,) in self._ask(BEGINNING, _build_prefix_range(text))]
 
     def finished(self, tags: Mapping[str, str]) -> list[tuple[str, int]]:
         """Id and time of at most 50 finished runs that have these tags, named in full."""
@@ -136,7 +136,7 @@ class LocalReader:
     def pipelines_beginning(self, text: str) -> list[RunHead]:
         """At most two of them whose ids begin so."""
         between = " AND runs.run_uuid >= ? AND runs.run_uuid < ?"
-        return self._heads(between, [PREFIX + "flow", *_between(text), 2])
+        return self._heads(between, [PREFIX + "flow", *_build_prefix_range(text), 2])
 
     def _heads(self, conditions: str, parameters: list[str | int | None]) -> list[RunHead]:
         rows = self._ask(PIPELINES + conditions + LAST_PIPELINES, parameters).fetchall()
@@ -166,5 +166,5 @@ class LocalReader:
         return [name for (name,) in self._ask("SELECT name FROM registered_models ORDER BY name")]
 
 
-def _between(text: str) -> list[str | int | None]:
+def _build_prefix_range(text: str) -> list[str | int | None]:
     return [text, text + "g"]  # ids are hexadecimal, so that "g" comes after each

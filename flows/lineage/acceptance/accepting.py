@@ -13,16 +13,16 @@ from pathlib import Path
 
 from flows.engine import mlflow_client, mlflow_run_lookup
 from flows.engine.coordinator import Coordinator
-from flows.engine.dvc_changes import why as reason_of
-from flows.engine.dvc_lock import code, is_code, joined
+from flows.engine.dvc_changes import find_stale_reason as reason_of
+from flows.engine.dvc_lock import get_code_hashes, is_code_path, join_out_hashes
 from flows.engine.dvc_repository import PlanError
-from flows.engine.dvc_stage import run_cache_key
+from flows.engine.dvc_stage import compute_run_cache_key
 from flows.engine.mlflow_run_lookup import PREFIX
 from flows.engine.mlflow_seal import LATER, RECORD
 from flows.engine.records import mlflow_artifacts
 from flows.lineage.acceptance import acceptance_runs, dvc_entries, file_hashes
 from flows.lineage.acceptance.acceptance_runs import AcceptanceStep
-from flows.lineage.checks.lock_differences import differences
+from flows.lineage.checks.lock_differences import list_entry_differences
 from tasks.common import mlflow_database, run_environment, source_code
 
 LONGEST = 5000  # letters of a tag
@@ -43,7 +43,7 @@ def accept_change(root: Path, flow: str, names: Sequence[str], why: str) -> None
     PlanError otherwise.
     """
     root = root.absolute()
-    with Coordinator(root), dvc_entries.locked(root, names) as held:
+    with Coordinator(root), dvc_entries.hold_stage_locks(root, names) as held:
         steps, changed = list[AcceptanceStep](), list[Versions]()
         for stage in held.stages:
             name, before = str(stage.name), held.before(stage)
@@ -53,21 +53,23 @@ def accept_change(root: Path, flow: str, names: Sequence[str], why: str) -> None
             if reason_of(stage) is None:
                 raise PlanError(f"{name} is up to date, so there is nothing to accept")
             after = held.after(stage)
-            for difference in differences(before, after):
-                if difference.kind not in ("cmd", "param") and not is_code(difference.name):
+            for difference in list_entry_differences(before, after):
+                if difference.kind not in ("cmd", "param") and not is_code_path(difference.name):
                     raise PlanError(
                         f"{name}: {difference.label} changed; only code, parameters and the command can be accepted"
                     )
-            maker = mlflow_client.find(root, name, before)
+            maker = mlflow_client.find_or_adopt_maker_run(root, name, before)
             paths = [
-                path for path in {**code(before), **code(after)} if code(before).get(path) != code(after).get(path)
+                path
+                for path in {**get_code_hashes(before), **get_code_hashes(after)}
+                if get_code_hashes(before).get(path) != get_code_hashes(after).get(path)
             ]
             step = AcceptanceStep(
                 "",
                 name,
                 acceptance_runs.PERSON,
                 why,
-                run_environment.user(),
+                run_environment.get_user_name(),
                 None,
                 before,
                 after,
@@ -75,53 +77,59 @@ def accept_change(root: Path, flow: str, names: Sequence[str], why: str) -> None
                 dict.fromkeys(paths, ""),
             )
             steps.append(step)
-            old = file_hashes.recorded(
-                root, partial(held.before, stage), {path: code(before)[path] for path in paths if path in code(before)}
+            old = file_hashes.find_recorded_contents(
+                root,
+                partial(held.before, stage),
+                {path: get_code_hashes(before)[path] for path in paths if path in get_code_hashes(before)},
             )
             for path in paths:
-                new = (root / path).read_bytes() if path in code(after) else None
+                new = (root / path).read_bytes() if path in get_code_hashes(after) else None
                 changed.append(Versions(path, old.get(path), new))
-        _keep(root, flow, why, steps, list(dict.fromkeys(changed)))
+        _record_acceptance(root, flow, why, steps, list(dict.fromkeys(changed)))
         held.write({step.stage for step in steps})
 
 
-def _keep(root: Path, flow: str, why: str, steps: Sequence[AcceptanceStep], changed: Sequence[Versions]) -> None:
+def _record_acceptance(
+    root: Path, flow: str, why: str, steps: Sequence[AcceptanceStep], changed: Sequence[Versions]
+) -> None:
     """Write the run of this acceptance, finished and sealed, for the stages that have none yet; and say so at the runs
     of the outs.
     """
-    new = [step for step in steps if not _is_known(root, step)]
+    new = [step for step in steps if not _has_run_for_entry(root, step)]
     if not new:
         return
-    source, when, by = source_code.state(root), datetime.now(UTC), run_environment.user()
+    source, when, by = source_code.read_code_state(root), datetime.now(UTC), run_environment.get_user_name()
     contents = {
-        file_hashes.md5_of(version): (file.path, version)
+        file_hashes.compute_md5(version): (file.path, version)
         for file in changed
         for version in (file.before, file.after)
         if version is not None
     }
     summary = f"accepted by {by}: {why}"
     tags = {
-        **mlflow_client.source_tags(source),
-        **acceptance_runs.tags_of(acceptance_runs.PERSON, why, new, {md5: path for md5, (path, _) in contents.items()}),
+        **mlflow_client.build_source_tags(source),
+        **acceptance_runs.build_acceptance_tags(
+            acceptance_runs.PERSON, why, new, {md5: path for md5, (path, _) in contents.items()}
+        ),
         "mlflow.user": by,
         "mlflow.source.type": "LOCAL",
         "mlflow.source.name": "posttrain accept",
         "mlflow.note.content": f"{summary}\n\nStages: {', '.join(step.stage for step in new)}",
     }
-    with mlflow_run_lookup.one_line():
-        client = mlflow_client.open_store(root)
-        experiment = mlflow_client.experiment(client, root, flow)
-        ours = {PREFIX + "engine": "true", **mlflow_database.own_tags(root)}
+    with mlflow_run_lookup.convert_mlflow_errors_to_plan_error():
+        client = mlflow_client.open_mlflow_store(root)
+        experiment = mlflow_client.get_or_create_experiment_id(client, root, flow)
+        ours = {PREFIX + "engine": "true", **mlflow_database.make_clone_tags(root)}
         run_id = client.create_run(experiment, run_name=summary[:LONGEST], tags=ours).info.run_id
-        mlflow_client.set_tags(client, run_id, {key: value[:LONGEST] for key, value in tags.items()})
+        mlflow_client.set_run_tags(client, run_id, {key: value[:LONGEST] for key, value in tags.items()})
         for md5, (_, content) in contents.items():
-            mlflow_artifacts.write(root, run_id, acceptance_runs.file_name(md5), content)
-        mlflow_artifacts.write(root, run_id, acceptance_runs.DIFF, _difference(changed))
-        mlflow_artifacts.write(
-            root, run_id, RECORD, acceptance_runs.record_of(acceptance_runs.PERSON, why, by, when, new)
+            mlflow_artifacts.save_artifact(root, run_id, acceptance_runs.format_version_file_name(md5), content)
+        mlflow_artifacts.save_artifact(root, run_id, acceptance_runs.DIFF, _format_unified_diff(changed))
+        mlflow_artifacts.save_artifact(
+            root, run_id, RECORD, acceptance_runs.encode_acceptance_record(acceptance_runs.PERSON, why, by, when, new)
         )
-        mlflow_client.keep_patch(root, run_id, source)
-        mlflow_client.seal(client, root, run_id)
+        mlflow_client.save_patch_artifact(root, run_id, source)
+        mlflow_client.seal_run(client, root, run_id)
         client.set_terminated(run_id, "FINISHED")
         for maker in dict.fromkeys(step.maker for step in new if step.maker is not None):
             earlier_notes = client.get_run(maker).data.tags.get(LATER)
@@ -130,13 +138,15 @@ def _keep(root: Path, flow: str, why: str, steps: Sequence[AcceptanceStep], chan
             )
 
 
-def _is_known(root: Path, step: AcceptanceStep) -> bool:
+def _has_run_for_entry(root: Path, step: AcceptanceStep) -> bool:
     """Whether some run is found for the new entry already: it was made, or accepted, before."""
-    key, outs = run_cache_key(step.after), joined(step.after)
-    return (mlflow_run_lookup.maker(root, key, outs) or mlflow_run_lookup.accepted_maker(root, key, outs)) is not None
+    key, outs = compute_run_cache_key(step.after), join_out_hashes(step.after)
+    return (
+        mlflow_run_lookup.find_maker_run(root, key, outs) or mlflow_run_lookup.find_accepted_maker_run(root, key, outs)
+    ) is not None
 
 
-def _difference(changed: Sequence[Versions]) -> bytes:
+def _format_unified_diff(changed: Sequence[Versions]) -> bytes:
     """All differences as one text."""
     lines = list[str]()
     for file in changed:

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flows.engine.dvc_closure import StageGraph
-from flows.engine.dvc_lock import Entry, read_entries, write_entries
-from flows.engine.dvc_repository import PlanError, open_repo, params_read_once, plain_errors
-from flows.engine.dvc_repository import locked as hold_lock
-from flows.engine.dvc_stage import COMMAND, entry_of, reserve
+from flows.engine.dvc_lock import Entry, read_lock_entries, write_lock_entries
+from flows.engine.dvc_repository import PlanError, cache_parsed_params, convert_dvc_errors_to_plan_error, open_repo
+from flows.engine.dvc_repository import hold_dvc_lock as hold_lock
+from flows.engine.dvc_stage import COMMAND, build_lock_entry, hold_path_reservation
 
 if TYPE_CHECKING:
     from flows.engine.dvc_closure import PipelineStage, Repo
@@ -26,7 +26,7 @@ class Locked:
 
     def before(self, stage: "PipelineStage") -> Entry:
         """The stage's entry in dvc.lock; PlanError where it has none."""
-        entries = read_entries(self.root)
+        entries = read_lock_entries(self.root)
         if stage.name not in entries:
             raise PlanError(f"{stage.name} has never run, so there is nothing to accept")
         entry: Entry = entries[str(stage.name)]
@@ -36,7 +36,7 @@ class Locked:
         """The entry with the outs that are recorded, and the rest as it is now."""
         for dep in stage.deps:
             dep.save()
-        return entry_of(stage)
+        return build_lock_entry(stage)
 
     def write(self, names: Collection[str]) -> None:
         """Record what `after` returned of these stages, in the run cache and then in dvc.lock, all at once."""
@@ -49,17 +49,17 @@ class Locked:
     def write_lock(self, stages: "Sequence[PipelineStage]") -> None:
         """Write dvc.lock."""
         if stages:
-            write_entries(self.root, stages)
+            write_lock_entries(self.root, stages)
 
 
 @contextmanager
-def locked(root: Path, names: Sequence[str]) -> Iterator[Locked]:
+def hold_stage_locks(root: Path, names: Sequence[str]) -> Iterator[Locked]:
     """Hold DVC's lock of the repository, and its locks of what these stages read and write; PlanError where another has
     those.
     """
-    with plain_errors(), closing(open_repo(root)) as repo, ExitStack() as held:
+    with convert_dvc_errors_to_plan_error(), closing(open_repo(root)) as repo, ExitStack() as held:
         held.enter_context(hold_lock(repo))
-        held.enter_context(params_read_once())
+        held.enter_context(cache_parsed_params())
         stages = StageGraph(repo).load(names)
-        held.enter_context(reserve(repo, stages, f"{COMMAND}, accepting"))
+        held.enter_context(hold_path_reservation(repo, stages, f"{COMMAND}, accepting"))
         yield Locked(root, repo, stages)

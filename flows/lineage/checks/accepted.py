@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from flows.engine import mlflow_seal
-from flows.engine.dvc_lock import joined
-from flows.engine.dvc_stage import run_cache_key
+from flows.engine.dvc_lock import join_out_hashes
+from flows.engine.dvc_stage import compute_run_cache_key
 from flows.engine.mlflow_run_lookup import PREFIX
 from flows.engine.records import provenance
 from flows.engine.records.reader import RecordsReader
@@ -15,7 +15,7 @@ from flows.lineage.acceptance import acceptance_runs
 from flows.lineage.acceptance.acceptance_runs import AcceptanceStep
 from flows.lineage.checks import database
 from flows.lineage.checks.findings import SHORT, Audit
-from flows.lineage.checks.lock_differences import differences
+from flows.lineage.checks.lock_differences import list_entry_differences
 from flows.lineage.checks.subjects import Subject
 
 CHECK = "accepted"
@@ -37,7 +37,9 @@ class Accepted:
         if everything:
             covered = {(step.run_id, step.stage) for step in steps}
             runs = [run_id for run_id, _ in self.records.versions(acceptance_runs.HOW, 10**6)] if self.records else []
-            others = (step for run_id in runs for step in acceptance_runs.of_run(self.root, run_id).values())
+            others = (
+                step for run_id in runs for step in acceptance_runs.load_acceptance_steps(self.root, run_id).values()
+            )
             steps += [step for step in others if (step.run_id, step.stage) not in covered]
         for step in steps:
             self.audit.counts["accepted changes"] += 1
@@ -51,13 +53,17 @@ class Accepted:
         """The run that made the same outs says what was accepted since; nothing of that is gone, where the result has
         no run now.
         """
-        made = self.records.like(subject.stage, PREFIX + "outs", joined(subject.entry)) if self.records else []
-        exact = self.records.maker(run_cache_key(subject.entry), joined(subject.entry)) if self.records else None
+        made = self.records.like(subject.stage, PREFIX + "outs", join_out_hashes(subject.entry)) if self.records else []
+        exact = (
+            self.records.maker(compute_run_cache_key(subject.entry), join_out_hashes(subject.entry))
+            if self.records
+            else None
+        )
         for run_id in made if exact is None else ():
-            row = database.row(self.records, run_id)
+            row = database.find_run_row(self.records, run_id)
             for short in SAID.findall(row.tags.get(mlflow_seal.LATER, "") if row else ""):
                 rows = (
-                    [database.row(self.records, acceptance) for acceptance in self.records.beginning(short)]
+                    [database.find_run_row(self.records, acceptance) for acceptance in self.records.beginning(short)]
                     if self.records
                     else []
                 )
@@ -71,9 +77,9 @@ class Accepted:
     def _is_sound(self, step: AcceptanceStep) -> bool:
         """Whether the acceptance's run is there and as it ended."""
         if step.run_id not in self._sound:
-            row = database.row(self.records, step.run_id)
-            carried = provenance.of_run(self.root, step.run_id) if row is None else None
-            sealed = row is not None and row.tag("seal") == mlflow_seal.compute(self.root, step.run_id)
+            row = database.find_run_row(self.records, step.run_id)
+            carried = provenance.find_run_provenance(self.root, step.run_id) if row is None else None
+            sealed = row is not None and row.tag("seal") == mlflow_seal.compute_run_seal(self.root, step.run_id)
             if not sealed and carried is None:
                 what = "a tag or record.json of this acceptance was changed after it was written"
                 self._fault(step, what, named=False)
@@ -84,7 +90,7 @@ class Accepted:
         return self._sound[step.run_id]
 
     def _step(self, step: AcceptanceStep) -> None:
-        if joined(step.before) != joined(step.after):
+        if join_out_hashes(step.before) != join_out_hashes(step.after):
             self._fault(step, "its record has other outs after than before, and nothing was executed")
         elif step.how == acceptance_runs.PERSON:
             self._vouched(step)
@@ -94,7 +100,11 @@ class Accepted:
             self._fault(step, f"its record says neither {acceptance_runs.EDIT} nor {acceptance_runs.PERSON}")
 
     def _vouched(self, step: AcceptanceStep) -> None:
-        changes = [difference for difference in differences(step.before, step.after) if "size" not in difference.kind]
+        changes = [
+            difference
+            for difference in list_entry_differences(step.before, step.after)
+            if "size" not in difference.kind
+        ]
         changed = ", ".join(difference.label.removeprefix("dep ") for difference in changes) or "nothing"
         when = f" on {step.when:%Y-%m-%d}" if step.when else ""
         what = f"{step.by} accepted a change of {changed}{when}: {step.why}. It is vouched for, not proven"

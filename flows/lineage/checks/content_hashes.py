@@ -7,17 +7,17 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from flows.engine.dvc_lock import Entry, data, hashes
+from flows.engine.dvc_lock import Entry, get_data_hashes, get_entry_hashes
 from flows.engine.dvc_repository import PlanError
 from flows.lineage import cache_objects
 from flows.lineage.checks import dvc_pipeline
 from flows.lineage.checks.dvc_pipeline import Pipeline
 from flows.lineage.checks.findings import Audit
 from flows.lineage.checks.md5_cache import Memory, OnProgress
-from flows.lineage.checks.origins import Origins, swapped
+from flows.lineage.checks.origins import Origins, find_swapped_paths
 from flows.lineage.checks.subjects import Subject, Unfinished
 from flows.lineage.cleaning import removal_log
-from flows.machine.files import fault
+from flows.machine.files import find_hashing_fault
 
 NAMED = 3  # wrong files of one folder that are named each
 CHECK = "bytes"
@@ -66,7 +66,7 @@ class Bytes:
         self.audit, self.root, self.memory, self.origins = audit, root, memory, origins
         self.pipeline, self.unfinished, self.told = pipeline, unfinished, on_progress
         self.ignored = dvc_pipeline.Ignored(root)
-        self.removed = removal_log.removed(root)
+        self.removed = removal_log.load_removal_times(root)
         self._listings: dict[str, Listing] = {}
 
     def check(self, subjects: Sequence[Subject], outs: Collection[str]) -> None:
@@ -75,13 +75,13 @@ class Bytes:
         `outs` are the paths of all outs that dvc.lock records; other inputs are raw data.
         """
         in_workspace, kept = (
-            [claim for claim in _here(subjects, outs) if self._within(claim)],
-            _kept(subjects, self.pipeline),
+            [claim for claim in _list_workspace_claims(subjects, outs) if self._within(claim)],
+            _list_cache_claims(subjects, self.pipeline),
         )
         self.audit.counts["outs"] += len({(claim.path, claim.md5) for claim in (*in_workspace, *kept)})
         self._list({claim.md5 for claim in (*in_workspace, *kept)})
         locations = {claim.path: self._place(claim.path) for claim in in_workspace}
-        walked = {path: _walk(location) for path, location in locations.items()}
+        walked = {path: _collect_files(location) for path, location in locations.items()}
         objects = {file for claim in kept for file in self._listings[claim.md5].objects.values() if file is not None}
         files = {file for below in walked.values() for file in below.values()}
         digests = self.memory.digests(sorted(files | objects), self.told)
@@ -92,7 +92,7 @@ class Bytes:
 
     def _list(self, wanted: set[str]) -> None:
         """Read the lists of folders, once their own bytes are known to be right."""
-        lists = {md5: cache_objects.path(self.root, md5) for md5 in wanted if md5.endswith(".dir")}
+        lists = {md5: cache_objects.find_cache_object(self.root, md5) for md5 in wanted if md5.endswith(".dir")}
         digests = self.memory.digests([file for file in lists.values() if file is not None])
         for md5 in wanted:
             files: Mapping[str, str] | None = {"": md5}
@@ -101,11 +101,12 @@ class Bytes:
                 file = objects[md5] = lists[md5]
                 try:
                     whole = file is not None and f"{digests[file]}.dir" == md5
-                    files = cache_objects.files(self.root, md5) if whole else None
+                    files = cache_objects.list_cached_files(self.root, md5) if whole else None
                 except PlanError:
                     files = None
             objects |= {
-                object_md5: cache_objects.path(self.root, object_md5) for object_md5 in set((files or {}).values())
+                object_md5: cache_objects.find_cache_object(self.root, object_md5)
+                for object_md5 in set((files or {}).values())
             }
             self._listings[md5] = Listing(files, objects)
 
@@ -136,9 +137,9 @@ class Bytes:
             files[claim.path] = {name: digests[file] or "unreadable" for name, file in below.items()}
             if below:
                 folder = set(below) != {""}
-                actual[claim.path] = tree_hash(files[claim.path]) if folder else files[claim.path][""]
+                actual[claim.path] = compute_folder_hash(files[claim.path]) if folder else files[claim.path][""]
         expected = {claim.path: claim.md5 for claim in claims}
-        pairs = swapped(actual, expected)
+        pairs = find_swapped_paths(actual, expected)
         for first, second in pairs:
             [claim] = [claim for claim in claims if claim.path == first][:1]
             self._fault(
@@ -171,7 +172,7 @@ class Bytes:
             why = f": {whose}" if whose else ""
             self._fault(claim, claim.path, f"its bytes are {actual}, expected {claim.md5}, which {claim.whose}{why}")
             return
-        pairs = swapped(files, listed)
+        pairs = find_swapped_paths(files, listed)
         for first, second in pairs:
             self._fault(
                 claim, f"{claim.path}/{first}", f"has the bytes of {second}, and that has its: they were swapped"
@@ -203,7 +204,7 @@ class Bytes:
         """The files without those that no run could have read as they are hashed, such as a pipe; each of them is a
         fault.
         """
-        wrong = {name: fault(str(file), within=True) for name, file in files.items() if name}
+        wrong = {name: find_hashing_fault(str(file), within=True) for name, file in files.items() if name}
         for name, what in wrong.items():
             if what:
                 self._fault(claim, f"{claim.path}/{name}", what)
@@ -226,7 +227,7 @@ class Bytes:
         if gone:
             amount = f"{gone} of its {len(listing.objects)} files are" if len(listing.objects) > 1 else "is"
             dates = [self.removed[md5] for md5, file in listing.objects.items() if file is None and md5 in self.removed]
-            why = removal_log.sentence(max(dates)) if dates else "collected, or never pulled"
+            why = removal_log.format_removal_date(max(dates)) if dates else "collected, or never pulled"
             what = f"{amount} not in the cache (any more), {claim.md5[:8]}: {why}"
             self.audit.remark(CHECK, claim.path, what, claim.stage, claim.run_id)
 
@@ -237,23 +238,23 @@ class Bytes:
         self.audit.fault(CHECK, where, what, claim.stage, claim.run_id)
 
 
-def tree_hash(files: Mapping[str, str]) -> str:
+def compute_folder_hash(files: Mapping[str, str]) -> str:
     """DVC's hash of a folder: the MD5 of its list of files in JSON."""
     listed = [{"md5": md5, "relpath": name} for name, md5 in sorted(files.items())]
     return hashlib.md5(json.dumps(listed, sort_keys=True).encode(), usedforsecurity=False).hexdigest() + ".dir"
 
 
-def _here(subjects: Sequence[Subject], outs: Collection[str]) -> list[Claim]:
+def _list_workspace_claims(subjects: Sequence[Subject], outs: Collection[str]) -> list[Claim]:
     """What the workspace is to hold: the current outs, and the raw data that current stages have read."""
     current = [subject for subject in subjects if subject.current]
     made = {
         path: Claim(path, md5, execution.entry, execution.stage, execution.run_id)
         for execution in current
-        for path, md5 in hashes(execution.entry, "outs").items()
+        for path, md5 in get_entry_hashes(execution.entry, "outs").items()
     }
     raw: dict[tuple[str, str], Claim] = {}
     for execution in current:
-        for path, md5 in data(execution.entry).items():
+        for path, md5 in get_data_hashes(execution.entry).items():
             beside = any(path == out or path.startswith(f"{out}/") or out.startswith(f"{path}/") for out in outs)
             if not beside:
                 raw.setdefault(
@@ -262,17 +263,17 @@ def _here(subjects: Sequence[Subject], outs: Collection[str]) -> list[Claim]:
     return [*made.values(), *raw.values()]
 
 
-def _kept(subjects: Sequence[Subject], pipeline: Pipeline) -> list[Claim]:
+def _list_cache_claims(subjects: Sequence[Subject], pipeline: Pipeline) -> list[Claim]:
     """What the cache is to hold: every out of every execution, once for each hash."""
     claims: dict[str, Claim] = {}
     for execution in sorted(subjects, key=lambda subject: not subject.current):
-        for path, md5 in hashes(execution.entry, "outs").items():
+        for path, md5 in get_entry_hashes(execution.entry, "outs").items():
             if md5 and path not in pipeline.uncached:
                 claims.setdefault(md5, Claim(path, md5, execution.entry, execution.stage, execution.run_id))
     return list(claims.values())
 
 
-def _walk(path: Path) -> dict[str, Path]:
+def _collect_files(path: Path) -> dict[str, Path]:
     """Every file of a folder by its path within; a file by the empty path; nothing where there is nothing."""
 
     def below(folder: Path) -> Iterator[tuple[str, Path]]:

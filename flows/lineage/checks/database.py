@@ -58,28 +58,28 @@ class RunRow:
         return self.tags.get(PREFIX + name)
 
 
-def row(records: RecordsReader | None, run_id: str) -> RunRow | None:
+def find_run_row(records: RecordsReader | None, run_id: str) -> RunRow | None:
     """The run with this id, None where the table has none."""
     head = records.head(run_id) if records else None
     return RunRow(records, run_id, head.name, head.status, head.deleted) if records and head else None
 
 
-def equal(number: float, other: float) -> bool:
+def are_metrics_equal(number: float, other: float) -> bool:
     """Whether two numbers are the same, as MLflow keeps them."""
     first, second = (math.copysign(INFINITE, value) if math.isinf(value) else value for value in (number, other))
     return first == second or (math.isnan(first) and math.isnan(second))
 
 
-def numbers(content: Any, name: str = "") -> Iterator[tuple[str, float]]:
+def iterate_metric_numbers(content: Any, name: str = "") -> Iterator[tuple[str, float]]:
     """NAME/INNER -> value of every number in a metrics file."""
     if isinstance(content, Mapping):
         for key, inner in content.items():
-            yield from numbers(inner, f"{name}/{key}" if name else str(key))
+            yield from iterate_metric_numbers(inner, f"{name}/{key}" if name else str(key))
     elif isinstance(content, int | float):
         yield name, float(content)
 
 
-def parsed(text: bytes) -> Any:
+def parse_metrics_json(text: bytes) -> Any:
     """The content of a metrics file; nothing if it is none."""
     try:
         return json.loads(text)

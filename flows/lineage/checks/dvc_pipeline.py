@@ -10,11 +10,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from flows.engine.dvc_changes import settings
+from flows.engine.dvc_changes import iterate_command_and_param_changes
 from flows.engine.dvc_closure import StageGraph
-from flows.engine.dvc_lock import Entry, read_entries
-from flows.engine.dvc_repository import open_repo, params_read_once, plain_errors
-from flows.engine.dvc_stage import entry_name, load_entry, run_cache_key
+from flows.engine.dvc_lock import Entry, read_lock_entries
+from flows.engine.dvc_repository import cache_parsed_params, convert_dvc_errors_to_plan_error, open_repo
+from flows.engine.dvc_stage import compute_entry_hash, compute_run_cache_key, load_run_cache_entry
 
 SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -28,15 +28,15 @@ class Pipeline:
     edited: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # stage -> what of command and params differs
 
 
-def read(root: Path, wanted: Collection[str] | None = None) -> Pipeline:
+def load_dvc_pipeline(root: Path, wanted: Collection[str] | None = None) -> Pipeline:
     """The pipeline, or these stages of it, as defined now; PlanError if dvc.yaml or params.yaml is broken."""
-    recorded = read_entries(root)
-    with chdir(root), closing(open_repo(root)) as repo, params_read_once(), plain_errors():
+    recorded = read_lock_entries(root)
+    with chdir(root), closing(open_repo(root)) as repo, cache_parsed_params(), convert_dvc_errors_to_plan_error():
         graph = StageGraph(repo)
         names = [name for name in graph.names if name in recorded and (wanted is None or name in wanted)]
         stages = graph.load(names)
         uncached = {out.def_path for stage in stages for out in stage.outs if not out.use_cache}
-        edited = {stage.name: tuple(settings(stage)) for stage in stages}
+        edited = {stage.name: tuple(iterate_command_and_param_changes(stage)) for stage in stages}
         return Pipeline(frozenset(names), frozenset(uncached), {name: edits for name, edits in edited.items() if edits})
 
 
@@ -69,5 +69,5 @@ class RunCache:
         """
         for file in sorted((self._folder / key[:2] / key).glob("*")):
             if SHA256.fullmatch(file.name):
-                for entry in load_entry(file):
-                    yield file, entry, run_cache_key(entry) == key and entry_name(entry) == file.name
+                for entry in load_run_cache_entry(file):
+                    yield file, entry, compute_run_cache_key(entry) == key and compute_entry_hash(entry) == file.name

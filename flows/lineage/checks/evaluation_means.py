@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from flows.engine.dvc_lock import hashes
+from flows.engine.dvc_lock import get_entry_hashes
 from flows.lineage.checks.findings import Audit
 from flows.lineage.checks.subjects import Subject
 
@@ -26,14 +26,14 @@ class EvaluationCheck:
     def check(self, subjects: Sequence[Subject]) -> None:
         """Name each metric whose mean is another in a file of the evaluation than in its table."""
         for subject in subjects:
-            for folder in hashes(subject.entry, "outs"):
+            for folder in get_entry_hashes(subject.entry, "outs"):
                 if (self.root / folder / TABLE).is_file():
                     self._evaluation(subject, folder)
 
     def _evaluation(self, subject: Subject, folder: str) -> None:
-        means = _means(self.root / folder / TABLE)
+        means = _compute_table_means(self.root / folder / TABLE)
         for path in (f"{folder}/{MEANS}", f"data/metrics/{subject.stage}.json"):
-            for metric, number in _written(self.root / path).items():
+            for metric, number in _load_written_means(self.root / path).items():
                 mean = means.get(metric, number)
                 self.audit.counts["numbers"] += metric in means
                 if not math.isclose(mean, number, rel_tol=RELATIVE, abs_tol=RELATIVE):
@@ -41,7 +41,7 @@ class EvaluationCheck:
                     self.audit.fault(CHECK, path, what, subject.stage, subject.run_id)
 
 
-def _means(table: Path) -> Mapping[str, float]:
+def _compute_table_means(table: Path) -> Mapping[str, float]:
     """Metric -> mean of its values over problems; nothing where the file is no such table."""
     import pyarrow
     import pyarrow.parquet as pq
@@ -54,7 +54,7 @@ def _means(table: Path) -> Mapping[str, float]:
     return {}
 
 
-def _written(file: Path) -> Mapping[str, float]:
+def _load_written_means(file: Path) -> Mapping[str, float]:
     """Metric -> the mean that a file of an evaluation has."""
     with suppress(OSError, ValueError, AttributeError):
         content = json.loads(file.read_text())

@@ -33,7 +33,7 @@ class Memory:
     def __init__(self, root: Path, full: bool = False) -> None:
         self.root, self.full = root, full
         self.read = 0  # bytes that were hashed by this object
-        self._known: dict[str, tuple[State, str]] = _load(root / PLACE)
+        self._known: dict[str, tuple[State, str]] = _load_known_digests(root / PLACE)
         self._now: dict[Path, str | None] = {}
 
     def digests(
@@ -44,7 +44,7 @@ class Memory:
         for file in wanted:
             if file in self._now:
                 continue
-            state = _state(file)
+            state = _get_file_state(file)
             remembered = self._known.get(str(file))
             if state is None:
                 self._now[file] = None
@@ -90,12 +90,12 @@ class Memory:
                 self._known.pop(str(file), None)
                 settled = time.time_ns() - before[2] > SETTLED
 
-                if md5 is not None and settled and _state(file) == before:
+                if md5 is not None and settled and _get_file_state(file) == before:
                     self._known[str(file)] = before, md5
         self.read += done
 
 
-def _state(file: Path) -> State | None:
+def _get_file_state(file: Path) -> State | None:
     """What tells a change; None unless it is a file."""
     try:
         facts = file.stat()
@@ -106,7 +106,7 @@ def _state(file: Path) -> State | None:
     return facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns, facts.st_ino
 
 
-def _load(path: Path) -> dict[str, tuple[State, str]]:
+def _load_known_digests(path: Path) -> dict[str, tuple[State, str]]:
     """What an earlier audit kept; nothing where the file is torn or not ours."""
     try:
         content = json.loads(path.read_text())

@@ -32,7 +32,7 @@ class Pages:
 
     def __init__(self, audit: Audit, root: Path, pipelines: Sequence[PipelineRun], unsealed: Collection[str]) -> None:
         self.audit, self.root, self.pipelines, self.unsealed = audit, root, pipelines, unsealed
-        self.known = run_page.digests(root)
+        self.known = run_page.load_page_digests(root)
 
     def check(self, stages: Collection[str]) -> None:
         """Check the pages of those of the stages that are reports."""
@@ -40,29 +40,29 @@ class Pages:
             if report in stages:
                 self._kept_pages(report)
             for kind in KINDS if report in stages else ():
-                source, page = run_page.places(self.root, report, kind)
+                source, page = run_page.get_page_paths(self.root, report, kind)
                 if source.is_file() and page.is_file():
                     self._page(report, kind, source, page, stages)
-            lineage = run_page.lineage_place(self.root, report)
+            lineage = run_page.get_lineage_page_path(self.root, report)
             if report in stages and lineage.is_file() and lineage.name in self.known:
                 self._beside(report, lineage)
 
     def _kept_pages(self, report: str) -> None:
         """The newest copy of each of the report's pages has the digest that its pipeline run noted under its seal."""
-        pages = [run_page.places(self.root, report, kind)[1] for kind in KINDS]
-        for page in (*pages, run_page.lineage_place(self.root, report)):
+        pages = [run_page.get_page_paths(self.root, report, kind)[1] for kind in KINDS]
+        for page in (*pages, run_page.get_lineage_page_path(self.root, report)):
             for run_id, file in list(self._copies(page.name).items())[:1]:
-                with mlflow_run_lookup.reading(self.root) as records:
+                with mlflow_run_lookup.open_records_reader(self.root) as records:
                     tags = records.tags(run_id) if records else {}
-                if tags.get(PAGE + page.name, _sha256(file)) != _sha256(file):
+                if tags.get(PAGE + page.name, _compute_file_sha256(file)) != _compute_file_sha256(file):
                     what = f"the copy of {page.name} that it keeps was edited"
                     self.audit.fault(CHECK, f"pipeline run {run_id[:SHORT]}", what, report, run_id)
 
     def _beside(self, report: str, page: Path) -> None:
         """The page of the report's lineage has the digest that was noted, or a pipeline run kept it so."""
         copies = self._copies(page.name)
-        digest = _sha256(page)
-        if digest == self.known[page.name] or any(_sha256(file) == digest for file in copies.values()):
+        digest = _compute_file_sha256(page)
+        if digest == self.known[page.name] or any(_compute_file_sha256(file) == digest for file in copies.values()):
             return
         if stopped := self._stopped(page, copies):
             self._remark(page, STOPPED.format(stopped.id[:SHORT]), report)
@@ -72,11 +72,11 @@ class Pages:
 
     def _page(self, report: str, kind: str, source: Path, page: Path, stages: Collection[str]) -> None:
         made, whole = (file.read_bytes().decode(errors="replace") for file in (source, page))
-        shown = run_head.strip(whole)
+        shown = run_head.remove_marker_texts(whole)
         digest = hashlib.sha256(page.read_bytes()).hexdigest()
         as_written = self.known.get(page.name) == digest
         copies = self._copies(page.name)
-        keeper = next((run_id for run_id, file in copies.items() if _sha256(file) == digest), None)
+        keeper = next((run_id for run_id, file in copies.items() if _compute_file_sha256(file) == digest), None)
         before, marked, after = made.rpartition(run_page.MARKER)
         outside = not marked or (
             shown.startswith(before) and shown.endswith(after) and len(shown) >= len(before) + len(after)
@@ -84,7 +84,7 @@ class Pages:
         if not outside and (keeper or as_written) and page.stat().st_mtime < source.stat().st_mtime:
             self._remark(page, "is of an earlier run; `posttrain run` writes it again", report, keeper)
             return
-        faults = list(_outside(shown, before, after)) if not outside else []
+        faults = list(_find_outside_difference(shown, before, after)) if not outside else []
         section = shown[len(before) : len(shown) - len(after)] if outside else shown
         faults += [line for line in self._tables(kind, section, stages) if not (keeper and as_written)]
         if not faults and not as_written and keeper is None:
@@ -107,7 +107,7 @@ class Pages:
     def _tables(self, kind: str, section: str, stages: Collection[str]) -> Iterator[str]:
         """What of the tables of the stages' metrics is not what their files say."""
         planned = [PlannedStage(name, None, (), 1, 0) for name in stages]
-        for stage, rows in stage_metrics.read(self.root, planned).items():
+        for stage, rows in stage_metrics.load_stage_metrics(self.root, planned).items():
             heading = f"<section><h3>{escape(stage)}</h3>" if kind == "html" else f"| {stage} |"
             if heading not in section:
                 continue
@@ -134,44 +134,48 @@ class Pages:
         if newest is not None:
             run_id, file = newest
             kept = f"the copy of pipeline run {run_id[:SHORT]}"
-            for line in _differing(shown.splitlines(), file.read_bytes().decode(errors="replace").splitlines(), kept):
+            for line in _iterate_differing_lines(
+                shown.splitlines(), file.read_bytes().decode(errors="replace").splitlines(), kept
+            ):
                 return f"was edited after it was written: {line}"
         return "was edited after it was written: its digest is not the one that was noted then"
 
     def _copies(self, name: str) -> dict[str, Path]:
         """Run -> its copy of the page, the newest first."""
-        every = mlflow_address.shared(self.root) is None  # one elsewhere is not fetched for nothing
+        every = mlflow_address.find_shared_address(self.root) is None  # one elsewhere is not fetched for nothing
         keepers = [run.id for run in self.pipelines if every or name in run.pages]
-        files = {run_id: mlflow_artifacts.read(self.root, run_id, name) for run_id in keepers}
+        files = {run_id: mlflow_artifacts.fetch_artifact(self.root, run_id, name) for run_id in keepers}
         return {run_id: file for run_id, file in files.items() if file.is_file()}
 
     def _remark(self, page: Path, what: str, report: str, run_id: str | None = None) -> None:
         self.audit.remark(CHECK, page.name, what, report, run_id)
 
 
-def _outside(shown: str, before: str, after: str) -> Iterator[str]:
+def _find_outside_difference(shown: str, before: str, after: str) -> Iterator[str]:
     """The first line that differs from the stage's page, above the run's section or else below it."""
     above, lines = before.split("\n")[:-1], shown.split("\n")
     below = after.split("\n")[1:]
     ends = lines[len(lines) - len(below) :] if below else []
     offset = len(lines) - len(ends)
     for actual, expected, first in ((lines, above, 0), (ends, below, offset)):
-        for line in _differing(actual[: len(expected)], expected, "the stage's own page", first):
+        for line in _iterate_differing_lines(actual[: len(expected)], expected, "the stage's own page", first):
             yield line
             return
     yield "outside of the section on the run it is not the stage's own page"
 
 
-def _differing(actual: Sequence[str], expected: Sequence[str], source: str, first: int = 0) -> Iterator[str]:
+def _iterate_differing_lines(
+    actual: Sequence[str], expected: Sequence[str], source: str, first: int = 0
+) -> Iterator[str]:
     for index in range(max(len(actual), len(expected))):
         line = actual[index] if index < len(actual) else ""
         expected_line = expected[index] if index < len(expected) else ""
         if line != expected_line:
-            has, had = _part(line, expected_line), _part(expected_line, line)
+            has, had = _extract_differing_part(line, expected_line), _extract_differing_part(expected_line, line)
             yield f"line {first + index + 1} has '{has}', {source} has '{had}'"
 
 
-def _part(line: str, other: str) -> str:
+def _extract_differing_part(line: str, other: str) -> str:
     """The part of a line that differs from another, with some letters around it."""
     same = next(
         (at for at, (letter, other_letter) in enumerate(zip(line, other, strict=False)) if letter != other_letter),
@@ -189,5 +193,5 @@ def _part(line: str, other: str) -> str:
     return part if len(part) <= 5 * AROUND else f"{part[: 5 * AROUND]} ..."
 
 
-def _sha256(file: Path) -> str:
+def _compute_file_sha256(file: Path) -> str:
     return hashlib.sha256(file.read_bytes()).hexdigest()

@@ -8,17 +8,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from flows.engine import mlflow_seal
-from flows.engine.dvc_lock import hashes
+from flows.engine.dvc_lock import get_entry_hashes
 from flows.engine.records.reader import RecordsReader
 from flows.lineage import cache_objects
 from flows.lineage.checks import database
 from flows.lineage.checks.database import RunRow
 from flows.lineage.checks.findings import SHORT, Audit
 from flows.lineage.checks.md5_cache import Memory
-from flows.lineage.checks.record_agreement import kept_entry
-from flows.lineage.checks.subjects import UNFINISHED, Subject, ended
+from flows.lineage.checks.record_agreement import load_kept_entry
+from flows.lineage.checks.subjects import UNFINISHED, Subject, format_unfinished_run
 from flows.lineage.history import EVALUATIONS, PipelineRun
-from flows.lineage.pipeline_summary import headline_of
+from flows.lineage.pipeline_summary import iterate_stage_headline_metrics
 from flows.lineage.registered_models import NOT_IN_NAMES
 
 CHECK = "pipeline"
@@ -42,12 +42,12 @@ class Pipelines:
         """
         stages = None if everything else {subject.stage for subject in subjects}
         for pipeline in pipelines:
-            row = database.row(self.records, pipeline.id)
+            row = database.find_run_row(self.records, pipeline.id)
             if row is None:
                 continue
             self.audit.counts["runs"] += 1
             if pipeline.status in UNFINISHED:
-                self.audit.remark(CHECK, f"pipeline run {pipeline.id[:SHORT]}", ended(pipeline))
+                self.audit.remark(CHECK, f"pipeline run {pipeline.id[:SHORT]}", format_unfinished_run(pipeline))
             named = self._stages(pipeline, row, subjects, stages)
             named = self._headline(pipeline, row) or named
             self._seal(pipeline, row, named)
@@ -61,7 +61,7 @@ class Pipelines:
         for stage, run_id in pipeline.runs.items():
             if stages is not None and stage not in stages:
                 continue
-            of_stage = database.row(self.records, run_id)
+            of_stage = database.find_run_row(self.records, run_id)
             where = f"pipeline run {pipeline.id[:SHORT]}"
             if of_stage is None or of_stage.deleted:
                 how = "from MLflow's database" if of_stage is None else "in MLflow; its pages can restore it"
@@ -72,7 +72,10 @@ class Pipelines:
                 continue
             seal, now = row.tag(f"seal.{stage.replace('@', ':')}"), of_stage.tag("seal")
             if seal not in (None, "none", now):
-                what = f"the run of {stage} has another seal than when it ended: {_short(now)}, it was {_short(seal)}"
+                what = (
+                    f"the run of {stage} has another seal than when it ended: {_truncate_seal(now)}, it was "
+                    f"{_truncate_seal(seal)}"
+                )
                 self.audit.fault(CHECK, where, what, stage, run_id)
                 seal_differs = True
         return seal_differs
@@ -94,7 +97,7 @@ class Pipelines:
                     ("metric", logged),
                     ("latest metric", [row.latest[key]] if key in row.latest else []),
                 ):
-                    if numbers and not any(database.equal(number, value) for number in numbers):
+                    if numbers and not any(database.are_metrics_equal(number, value) for number in numbers):
                         what = f"{kind} {key} is {numbers[0]!r}, data/metrics/{stage}.json has {value!r}"
                         self.audit.fault(CHECK, f"pipeline run {pipeline.id[:SHORT]}", what, stage, run_id)
                         differs = True
@@ -105,11 +108,11 @@ class Pipelines:
         file.
         """
         path = f"data/metrics/{stage}.json"
-        md5 = hashes(kept_entry(self.root, run_id) or {}, "outs").get(path)
-        for file in (cache_objects.path(self.root, md5), self.root / path) if md5 else ():
+        md5 = get_entry_hashes(load_kept_entry(self.root, run_id) or {}, "outs").get(path)
+        for file in (cache_objects.find_cache_object(self.root, md5), self.root / path) if md5 else ():
             if file is not None and self.memory.digests([file])[file] == md5:
                 with suppress(TypeError, KeyError, ValueError, AttributeError):
-                    return list(headline_of(stage, database.parsed(file.read_bytes())))
+                    return list(iterate_stage_headline_metrics(stage, database.parse_metrics_json(file.read_bytes())))
         return []
 
     def _seal(self, pipeline: PipelineRun, row: RunRow, named: bool) -> None:
@@ -128,7 +131,7 @@ class Pipelines:
         run_id, _, seal = (row.tag("previous") or "").partition(" ")
         if not run_id:
             return
-        before, where = database.row(self.records, run_id), f"pipeline run {pipeline.id[:SHORT]}"
+        before, where = database.find_run_row(self.records, run_id), f"pipeline run {pipeline.id[:SHORT]}"
         if before is None or before.deleted:
             how = "from MLflow's database" if before is None else "in MLflow; its pages can restore it"
             what = f"the pipeline run before it, {run_id[:SHORT]}, was deleted {how}"
@@ -147,11 +150,11 @@ class Pipelines:
         """The pipeline run of each execution is there."""
         parents: dict[str, list[Subject]] = {}
         for subject in subjects:
-            row = database.row(self.records, subject.run_id) if subject.run_id else None
+            row = database.find_run_row(self.records, subject.run_id) if subject.run_id else None
             if row is not None and (parent := row.tags.get("mlflow.parentRunId")):
                 parents.setdefault(parent, []).append(subject)
         for parent, members in parents.items():
-            row = database.row(self.records, parent)
+            row = database.find_run_row(self.records, parent)
             if row is None or row.deleted:
                 how = "from MLflow's database" if row is None else "in MLflow; its pages can restore it"
                 names = ", ".join(dict.fromkeys(member.stage for member in members[:4]))
@@ -159,9 +162,9 @@ class Pipelines:
 
     def _computed(self, run_id: str) -> str:
         if run_id not in self.seals:
-            self.seals[run_id] = mlflow_seal.compute(self.root, run_id)
+            self.seals[run_id] = mlflow_seal.compute_run_seal(self.root, run_id)
         return self.seals[run_id]
 
 
-def _short(seal: str | None) -> str:
+def _truncate_seal(seal: str | None) -> str:
     return seal[:12] if seal else "none"

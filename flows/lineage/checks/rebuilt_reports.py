@@ -33,7 +33,11 @@ class Remade:
         for subject in subjects:
             if subject.run_id is None or subject.stage in at_fault:
                 continue
-            verdict = None if self.full and subject.stage in REPORTS else verdicts.read(self.root, subject.entry)
+            verdict = (
+                None
+                if self.full and subject.stage in REPORTS
+                else verdicts.read_reproduction_verdict(self.root, subject.entry)
+            )
             if verdict is None and subject.stage in REPORTS:
                 verdict = self._make(subject)
             if verdict is not None and not verdict.equal:
@@ -41,10 +45,10 @@ class Remade:
 
     def _make(self, subject: Subject) -> ReproductionVerdict | None:
         try:
-            verifying.verify(self.root, subject.made, _ignore, _ignore, outs_only=True)
+            verifying.verify_execution(self.root, subject.made, _ignore_progress, _ignore_progress, outs_only=True)
         except CannotReproduceError as error:
             self.audit.remark(CHECK, subject.stage, f"cannot be made again: {error}", None, subject.run_id)
-        return verdicts.read(self.root, subject.entry)
+        return verdicts.read_reproduction_verdict(self.root, subject.entry)
 
     def _differs(self, subject: Subject, verdict: ReproductionVerdict) -> None:
         what = f"made again from what {subject.stage} read, it differs: {verdict.what}"
@@ -58,5 +62,5 @@ class Remade:
             self.audit.fault(CHECK, verdict.path, what, subject.stage, subject.run_id)
 
 
-def _ignore(*progress: object) -> None:
+def _ignore_progress(*progress: object) -> None:
     """The progress of the command is not shown."""

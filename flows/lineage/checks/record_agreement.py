@@ -8,16 +8,21 @@ from pathlib import Path
 from typing import Any
 
 from flows.engine import dvc_lock, mlflow_run_lookup
-from flows.engine.dvc_lock import Entry, hashes
+from flows.engine.dvc_lock import Entry, get_entry_hashes
 from flows.engine.dvc_repository import PlanError
-from flows.engine.dvc_stage import run_cache_key
+from flows.engine.dvc_stage import compute_run_cache_key
 from flows.engine.mlflow_run_lookup import PREFIX
 from flows.engine.mlflow_seal import RECORD
 from flows.engine.records import mlflow_artifacts, provenance
 from flows.lineage import execution_record
 from flows.lineage.checks.dvc_pipeline import RunCache
 from flows.lineage.checks.findings import Audit
-from flows.lineage.checks.lock_differences import EntryDifference, differences, params, shown
+from flows.lineage.checks.lock_differences import (
+    EntryDifference,
+    flatten_entry_params,
+    format_entry_value,
+    list_entry_differences,
+)
 from flows.lineage.checks.subjects import Subject, Unfinished
 from flows.lineage.history import PipelineRun
 from tasks.common import mlflow_address
@@ -26,57 +31,64 @@ CHECK = "record"
 NAMED = 5  # differences of one record that are named each
 
 
-def likely_run(root: Path, stage: str, entry: Entry, pipelines: Sequence[PipelineRun], cache: RunCache) -> str | None:
+def find_likely_run(
+    root: Path, stage: str, entry: Entry, pipelines: Sequence[PipelineRun], cache: RunCache
+) -> str | None:
     """The run that made an entry which fits no run exactly: of those that made these outs, or were made from the same,
     the one that fits best; or else the one that the newest pipeline run names, if nothing is left of it.
 
     Where the run cache has this very entry, plain `dvc repro` may have made it, and a run that differs from it is
     another one.
     """
-    key, outs = run_cache_key(entry), dvc_lock.joined(entry)
-    confirmed = any(whole and dvc_lock.joined(candidate) == outs for _, candidate, whole in cache.entries(key))
+    key, outs = compute_run_cache_key(entry), dvc_lock.join_out_hashes(entry)
+    confirmed = any(whole and dvc_lock.join_out_hashes(candidate) == outs for _, candidate, whole in cache.entries(key))
     candidates = list[str]()
-    with mlflow_run_lookup.reading(root) as records:
+    with mlflow_run_lookup.open_records_reader(root) as records:
         for tag, value in (("outs", outs), ("key", key)):
             candidates += records.like(stage, PREFIX + tag, value) if records else []
-    carried = [run for run in provenance.executions(root) if run.tags[PREFIX + "stage"] == stage]
+    carried = [run for run in provenance.list_execution_provenance(root) if run.tags[PREFIX + "stage"] == stage]
     candidates += [
         run.run_id for run in carried if outs == run.tags.get(PREFIX + "outs") or key == run.tags.get(PREFIX + "key")
     ]
     by_fit = {
-        candidate: len(differences(run_entry, entry))
+        candidate: len(list_entry_differences(run_entry, entry))
         for candidate in candidates
-        if (run_entry := kept_entry(root, candidate)) is not None
+        if (run_entry := load_kept_entry(root, candidate)) is not None
     }
     by_fit = {candidate: count for candidate, count in by_fit.items() if not (confirmed and count)}
     if by_fit:
         return min(by_fit, key=lambda run_id: by_fit[run_id])
     named = next((run.runs[stage] for run in pipelines if stage in run.runs), None)
-    if named is not None and kept_entry(root, named) is None:
+    if named is not None and load_kept_entry(root, named) is None:
         return named
     old = [] if confirmed else candidates
     return next(
-        (run_id for run_id, run_entry in _left(root) if not differences(run_entry, entry)), next(iter(old), None)
+        (
+            run_id
+            for run_id, run_entry in _iterate_leftover_records(root)
+            if not list_entry_differences(run_entry, entry)
+        ),
+        next(iter(old), None),
     )
 
 
-def _left(root: Path) -> Iterator[tuple[str, Entry]]:
+def _iterate_leftover_records(root: Path) -> Iterator[tuple[str, Entry]]:
     """Run and entry of every record.json, which stays where a run is deleted from the table."""
-    everywhere = mlflow_artifacts.folder(root, "*").parent.parent
-    for file in everywhere.glob(f"*/artifacts/{RECORD}") if mlflow_address.shared(root) is None else ():
+    everywhere = mlflow_artifacts.get_artifact_folder(root, "*").parent.parent
+    for file in everywhere.glob(f"*/artifacts/{RECORD}") if mlflow_address.find_shared_address(root) is None else ():
         run_id = file.parent.parent.name
-        if (entry := kept_entry(root, run_id)) is not None:
+        if (entry := load_kept_entry(root, run_id)) is not None:
             yield run_id, entry
 
 
-def kept(root: Path, run_id: str) -> Mapping[str, Any] | None:
+def load_kept_record(root: Path, run_id: str) -> Mapping[str, Any] | None:
     """The run's record.json, None where it has none or a torn one."""
-    return execution_record.kept(root, run_id) or None
+    return execution_record.load_valid_record_json(root, run_id) or None
 
 
-def kept_entry(root: Path, run_id: str) -> Entry | None:
+def load_kept_entry(root: Path, run_id: str) -> Entry | None:
     """The entry of dvc.lock in the run's record.json."""
-    content = kept(root, run_id)
+    content = load_kept_record(root, run_id)
     entry: Entry | None = content["entry"] if content else None
     return entry
 
@@ -91,7 +103,7 @@ class Records:
     def check(self, subjects: Sequence[Subject]) -> None:
         """Compare the records of each execution, then those of the current ones along the graph."""
         for subject in subjects:
-            self.audit.counts["parameters"] += len(params(subject.entry))
+            self.audit.counts["parameters"] += len(flatten_entry_params(subject.entry))
             self._carried(subject)
             self._witnesses(subject)
         self._along([subject for subject in subjects if subject.current])
@@ -99,7 +111,7 @@ class Records:
     def _carried(self, subject: Subject) -> None:
         """Name each record that travels with the result and is not as it was written."""
         for entry in (subject.entry, *(step.after for step in subject.made.accepted)):
-            for file in provenance.altered(self.root, entry):
+            for file in provenance.find_altered_records(self.root, entry):
                 where = str(file.relative_to(self.root)) if file.is_relative_to(self.root) else str(file)
                 self._fault(
                     subject,
@@ -111,16 +123,16 @@ class Records:
         """Name each value that one record of the execution has differently from the others."""
         source = "dvc.lock" if subject.current else RECORD
         claims: dict[str, Entry] = {source: subject.entry}
-        if subject.run_id and (entry := kept_entry(self.root, subject.run_id)) is not None:
+        if subject.run_id and (entry := load_kept_entry(self.root, subject.run_id)) is not None:
             claims[RECORD] = entry
         for entry in self._cached(subject, list(claims.values())):
             claims.setdefault("the run cache", entry)
         if subject.run_id and len(claims) == 1:  # a run from before record.json, or one that was deleted
             with suppress(PlanError):
-                if "params" in (entry := execution_record.of_run(self.root, subject.run_id).entry):
+                if "params" in (entry := execution_record.load_run_record(self.root, subject.run_id).entry):
                     claims["the run cache"] = entry
         for other, entry in list(claims.items())[1:]:
-            differing = differences(claims[source], entry)
+            differing = list_entry_differences(claims[source], entry)
             for difference in differing[:NAMED]:
                 self._differs(subject, source, difference, claims)
             if len(differing) > NAMED:
@@ -129,15 +141,15 @@ class Records:
 
     def _cached(self, subject: Subject, claims: Sequence[Entry]) -> Iterator[Entry]:
         """What the run cache has for these: under one of their keys, with the outs of one of them."""
-        outs = {dvc_lock.joined(entry) for entry in claims}
-        for key in dict.fromkeys(run_cache_key(entry) for entry in claims):
+        outs = {dvc_lock.join_out_hashes(entry) for entry in claims}
+        for key in dict.fromkeys(compute_run_cache_key(entry) for entry in claims):
             for file, entry, whole in self.cache.entries(key):
                 if not whole:
                     where = str(file.relative_to(self.root)) if file.is_relative_to(self.root) else str(file)
                     self._fault(
                         subject, where, "this entry of the run cache is not the one that its name is the hash of"
                     )
-                elif dvc_lock.joined(entry) in outs:
+                elif dvc_lock.join_out_hashes(entry) in outs:
                     yield entry
 
     def _differs(self, subject: Subject, source: str, difference: EntryDifference, claims: Mapping[str, Entry]) -> None:
@@ -145,14 +157,21 @@ class Records:
         holding: dict[str, list[str]] = {}
         for name, entry in claims.items():
             value = next(
-                (two.second for two in differences(claims[source], entry) if _same(two, difference)), difference.first
+                (
+                    two.second
+                    for two in list_entry_differences(claims[source], entry)
+                    if _is_same_value(two, difference)
+                ),
+                difference.first,
             )
-            holding.setdefault(shown(value), []).append(name)
+            holding.setdefault(format_entry_value(value), []).append(name)
         alone = [names[0] for names in holding.values() if len(names) == 1] if len(claims) > 2 else [source]
         odd = alone[0] if len(alone) == 1 else source
         value = next(text for text, names in holding.items() if odd in names)
         others = "; ".join(
-            f"{' and '.join(names)} {_have(names)} {text}" for text, names in holding.items() if odd not in names
+            f"{' and '.join(names)} {_conjugate_have(names)} {text}"
+            for text, names in holding.items()
+            if odd not in names
         )
         if odd == "dvc.lock":
             self.altered.add(subject.stage)
@@ -160,9 +179,13 @@ class Records:
 
     def _along(self, current: Sequence[Subject]) -> None:
         """Each stage has read what its upstream has made, or is out of date."""
-        made = {path: (md5, producer) for producer in current for path, md5 in hashes(producer.entry, "outs").items()}
+        made = {
+            path: (md5, producer)
+            for producer in current
+            for path, md5 in get_entry_hashes(producer.entry, "outs").items()
+        }
         for subject in current:
-            for path, md5 in hashes(subject.entry, "deps").items():
+            for path, md5 in get_entry_hashes(subject.entry, "deps").items():
                 now, maker = made.get(path, (md5, subject))
                 if now == md5 or subject.stage in self.altered:
                     continue
@@ -179,9 +202,9 @@ class Records:
         self.audit.fault(CHECK, where, what, subject.stage, subject.run_id)
 
 
-def _same(difference: EntryDifference, other: EntryDifference) -> bool:
+def _is_same_value(difference: EntryDifference, other: EntryDifference) -> bool:
     return (difference.kind, difference.name) == (other.kind, other.name)
 
 
-def _have(names: Sequence[str]) -> str:
+def _conjugate_have(names: Sequence[str]) -> str:
     return "has" if len(names) == 1 else "have"

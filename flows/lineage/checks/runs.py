@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from flows.engine import mlflow_client, mlflow_seal
-from flows.engine.dvc_lock import Entry, data, hashes
+from flows.engine.dvc_lock import Entry, get_data_hashes, get_entry_hashes
 from flows.engine.mlflow_run_lookup import PREFIX
 from flows.engine.mlflow_seal import RECORD
 from flows.engine.records.reader import RecordsReader
@@ -18,9 +18,9 @@ from flows.lineage import cache_objects
 from flows.lineage.checks import database
 from flows.lineage.checks.database import RunRow
 from flows.lineage.checks.findings import Audit
-from flows.lineage.checks.lock_differences import shown
+from flows.lineage.checks.lock_differences import format_entry_value
 from flows.lineage.checks.md5_cache import Memory
-from flows.lineage.checks.record_agreement import kept
+from flows.lineage.checks.record_agreement import load_kept_record
 from flows.lineage.checks.subjects import Subject
 from tasks.common import mlflow_database, run_environment
 
@@ -46,7 +46,7 @@ class RunsCheck:
 
     def __init__(self, audit: Audit, root: Path, records: RecordsReader | None, memory: Memory) -> None:
         self.audit, self.root, self.records, self.memory = audit, root, records, memory
-        self._own = mlflow_database.own_tags(root)
+        self._own = mlflow_database.make_clone_tags(root)
         self.unsealed: list[Subject] = []
         self.merged: list[Subject] = []
 
@@ -57,7 +57,7 @@ class RunsCheck:
             run_id = subject.run_id
             if run_id is None:
                 continue
-            row = database.row(self.records, run_id)
+            row = database.find_run_row(self.records, run_id)
             if row is None and subject.made.elsewhere:
                 self.audit.counts["runs"] += 1
                 self.merged.append(subject)
@@ -72,18 +72,20 @@ class RunsCheck:
             (self.merged, "were made in another clone"),
         ):
             if some:
-                self.audit.remark(CHECK, _listed([member.stage for member in some]), f"{len(some)} runs {what}")
+                self.audit.remark(
+                    CHECK, _format_stage_list([member.stage for member in some]), f"{len(some)} runs {what}"
+                )
 
     def _injected(self, subjects: Sequence[Subject]) -> None:
         """Name the code that came into the current results' processes from outside of what is on record."""
         stages: dict[tuple[str, str], list[str]] = {}
         for subject in subjects:
-            for item in run_environment.foreign(subject.made.environment).items():
+            for item in run_environment.filter_foreign_injections(subject.made.environment).items():
                 stages.setdefault(item, []).append(subject.stage)
         for (name, text), names in stages.items():
             path, _, digest = text.rpartition(" ")
             what = (
-                f"{path} (SHA-256 {digest[:12]}) could change what {_listed(names)} did; `posttrain verify` "
+                f"{path} (SHA-256 {digest[:12]}) could change what {_format_stage_list(names)} did; `posttrain verify` "
                 "runs without it"
             )
             self.audit.remark(CHECK, name, what)
@@ -104,8 +106,8 @@ class RunsCheck:
         elsewhere = any(row.tags.get(key, expected) != expected for key, expected in self._own.items())
         if elsewhere or any(key.startswith(f"{PREFIX}merged") for key in row.tags):
             self.merged.append(subject)
-        before, sealed = len(self.audit.faults), row.tag("seal") == mlflow_seal.compute(self.root, row.id)
-        content = kept(self.root, row.id)
+        before, sealed = len(self.audit.faults), row.tag("seal") == mlflow_seal.compute_run_seal(self.root, row.id)
+        content = load_kept_record(self.root, row.id)
         if content is not None:
             self._tags(subject, row, content)
             self._params(subject, row, content["entry"])
@@ -131,8 +133,8 @@ class RunsCheck:
         """Compare the run's tags and data sets with its record."""
         entry: Entry = content["entry"]
         expected: dict[str, object] = {
-            **mlflow_client.in_tags(row.tag("stage") or subject.stage, entry),
-            **mlflow_client.out_tags(entry),
+            **mlflow_client.build_input_tags(row.tag("stage") or subject.stage, entry),
+            **mlflow_client.build_out_tags(entry),
         }
         source = f"its {RECORD}"
         if "stage" in content:
@@ -147,8 +149,11 @@ class RunsCheck:
                 expected = {key: value for key, value in expected.items() if key != f"{PREFIX}code"}
         for key, value in expected.items():
             if row.tags.get(key) != value:
-                self._fault(subject, f"tag {key} is {shown(row.tags.get(key))}, {source} has {shown(value)}")
-        digests = {path: md5[:36] for path, md5 in data(entry).items()}
+                self._fault(
+                    subject,
+                    f"tag {key} is {format_entry_value(row.tags.get(key))}, {source} has {format_entry_value(value)}",
+                )
+        digests = {path: md5[:36] for path, md5 in get_data_hashes(entry).items()}
         for path, digest in row.inputs.items():
             if digests.get(path) != digest:
                 recorded = digests.get(path, "no such dep")
@@ -164,21 +169,25 @@ class RunsCheck:
                 inner = content.items() if isinstance(content, Mapping) else [("", content)]
                 recorded |= {f"{section}.{key}".rstrip("."): value for key, value in inner}
         for key, text in row.params.items():
-            if key in recorded and _value(text) != _value(str(recorded[key])):
-                self._fault(subject, f"parameter {key} is {shown(text)}, its {RECORD} has {shown(recorded[key])}")
+            if key in recorded and _parse_logged_value(text) != _parse_logged_value(str(recorded[key])):
+                self._fault(
+                    subject,
+                    f"parameter {key} is {format_entry_value(text)}, its {RECORD} has "
+                    f"{format_entry_value(recorded[key])}",
+                )
 
     def _metrics(self, subject: Subject, row: RunRow, entry: Entry, sealed: bool) -> None:
         """Compare the metrics at step 0 with the stage's metrics file, and the latest values with all values."""
         path = f"data/metrics/{subject.stage}.json"
-        md5 = hashes(entry, "outs").get(path)
+        md5 = get_entry_hashes(entry, "outs").get(path)
         file = self._content(path, md5) if md5 else None
         named = set[str]()
         if file is not None:
-            for name, value in database.numbers(database.parsed(file)):
+            for name, value in database.iterate_metric_numbers(database.parse_metrics_json(file)):
                 self.audit.counts["numbers"] += 1
                 key = NOT_IN_NAMES.sub("_", name)
                 logged = [number for step, _, number in row.metrics.get(key, ()) if step == 0]
-                if logged and not any(database.equal(number, value) for number in logged):
+                if logged and not any(database.are_metrics_equal(number, value) for number in logged):
                     self._fault(subject, f"metric {key} is {logged[-1]!r}, {path} has {value!r}")
                     named.add(key)
                 elif not logged and sealed:
@@ -196,7 +205,9 @@ class RunsCheck:
         for key, values in row.metrics.items():
             number = max(values, key=lambda value: (value[0], value[1]))[2]
             same = [value for step, moment, value in values if (step, moment) == max((v[0], v[1]) for v in values)]
-            if key in row.latest.keys() - named and not any(database.equal(row.latest[key], value) for value in same):
+            if key in row.latest.keys() - named and not any(
+                database.are_metrics_equal(row.latest[key], value) for value in same
+            ):
                 self._fault(
                     subject,
                     f"MLflow's pages show metric {key} as {row.latest[key]!r}, its history ends with {number!r}",
@@ -204,7 +215,7 @@ class RunsCheck:
 
     def _content(self, path: str, md5: str) -> bytes | None:
         """The metrics file with this hash, from the cache or the workspace."""
-        for file in (cache_objects.path(self.root, md5), self.root / path):
+        for file in (cache_objects.find_cache_object(self.root, md5), self.root / path):
             if file is not None and self.memory.digests([file])[file] == md5:
                 return file.read_bytes()
         return None
@@ -213,13 +224,13 @@ class RunsCheck:
         self.audit.fault(CHECK, f"MLflow's run of {subject.stage}", what, subject.stage, subject.run_id)
 
 
-def _listed(stages: Sequence[str]) -> str:
+def _format_stage_list(stages: Sequence[str]) -> str:
     """The first three stages by name, and how many more there are."""
     names = list(dict.fromkeys(stages))
     return f"{', '.join(names[:3])}{f' and {len(names) - 3} more' if len(names) > 3 else ''}"
 
 
-def _value(text: str) -> object:
+def _parse_logged_value(text: str) -> object:
     """A logged value as data, so that 1 equals 1.0 and a tuple equals a list."""
     try:
         return json.loads(json.dumps(ast.literal_eval(text)))

@@ -11,9 +11,9 @@ from flows.engine import dvc_lock, stage_code
 from flows.engine.dvc_repository import PlanError
 from flows.lineage.checks.findings import Audit
 from flows.lineage.checks.md5_cache import Memory
-from flows.lineage.checks.record_agreement import kept
-from flows.lineage.checks.subjects import Subject, Unfinished, ended
-from flows.lineage.git_files import CLEAN, Tree, contents, hashes_of
+from flows.lineage.checks.record_agreement import load_kept_record
+from flows.lineage.checks.subjects import Subject, Unfinished, format_unfinished_run
+from flows.lineage.git_files import CLEAN, Tree, compute_tree_file_hashes, read_tree_files
 from flows.params.files import PARAMS
 from tasks.common import source_code
 
@@ -30,9 +30,11 @@ class CodeCheck:
 
     def check(self, subjects: Sequence[Subject]) -> None:
         """Compare the modules of the records with git's, and those of the current results with the working files."""
-        codes = [(subject, dvc_lock.code(subject.entry)) for subject in subjects]
+        codes = [(subject, dvc_lock.get_code_hashes(subject.entry)) for subject in subjects]
         self.audit.counts["code files"] += len({item for _, code in codes for item in code.items()})
-        self._working([(subject, dvc_lock.code(subject.made.recorded)) for subject in subjects if subject.current])
+        self._working(
+            [(subject, dvc_lock.get_code_hashes(subject.made.recorded)) for subject in subjects if subject.current]
+        )
         self._committed(codes)
 
     def _working(self, current: Sequence[tuple[Subject, Mapping[str, str]]]) -> None:
@@ -52,15 +54,21 @@ class CodeCheck:
                 ([subject for subject in readers if subject not in late], self.audit.remark),
             ):
                 if some:
-                    run = "" if some is late else f", and {ended(self.unfinished.pipelines[0])}"
+                    run = "" if some is late else f", and {format_unfinished_run(self.unfinished.pipelines[0])}"
                     note(
-                        CHECK, path, f"{state} after {_named(some)} ran with it: {_out_of_date(some)}{run}", None, None
+                        CHECK,
+                        path,
+                        f"{state} after {_format_stage_names(some)} ran with it: {_format_out_of_date(some)}{run}",
+                        None,
+                        None,
                     )
 
     def _now(self) -> Mapping[str, str]:
         """What the stage `code` would write; nothing while a module is no Python."""
         try:
-            return stage_code.hashes(stage_code.working_files(self.root), stage_code.working_choices(self.root))
+            return stage_code.compute_stage_code_hashes(
+                stage_code.read_working_files(self.root), stage_code.read_working_choices(self.root)
+            )
         except PlanError:
             return {}
 
@@ -81,26 +89,33 @@ class CodeCheck:
             tree = Tree(str(subject.made.commit), subject.made.patch if subject.made.dirty not in CLEAN else None)
             wanted.setdefault(tree, set()).update(code)
             by_tree.setdefault(tree, []).append((subject, code))
-        refused = source_code.refusal(self.root) if wanted else ""
+        refused = source_code.find_git_fault(self.root) if wanted else ""
         if refused:
             unknown.setdefault(f"git: {refused}", []).extend(
                 subject for members in by_tree.values() for subject, _ in members
             )
             wanted, by_tree = {}, {}
-        hashes = hashes_of(self.root, wanted)
+        hashes = compute_tree_file_hashes(self.root, wanted)
         for tree, members in by_tree.items():
             if tree not in hashes:
                 gone = f"the commit {tree.commit[:12]} is not here (any more): rebased, or a shallow clone"
                 gone = gone if tree.patch is None else f"{gone}; or the kept patch does not apply to it"
                 unknown.setdefault(gone, []).extend(subject for subject, _ in members)
                 continue
-            files = contents(self.root, tree, [stage_code.SOURCE, PARAMS]) if _of_stages(wanted[tree]) else {}
+            files = (
+                read_tree_files(self.root, tree, [stage_code.SOURCE, PARAMS])
+                if _has_stage_code_path(wanted[tree])
+                else {}
+            )
             for subject, code in members:
                 self._against(
-                    subject, code, tree, {**hashes[tree], **(self._written(files, subject) if _of_stages(code) else {})}
+                    subject,
+                    code,
+                    tree,
+                    {**hashes[tree], **(self._written(files, subject) if _has_stage_code_path(code) else {})},
                 )
         for why, some in unknown.items():
-            self.audit.remark(CHECK, "git", f"the code of {_named(some)} cannot be compared: {why}")
+            self.audit.remark(CHECK, "git", f"the code of {_format_stage_names(some)} cannot be compared: {why}")
 
     def _written(self, tree: Mapping[str, bytes], subject: Subject) -> Mapping[str, str]:
         """What the stage `code` writes of a tree's files, with the code that the run's own params choose.
@@ -108,7 +123,7 @@ class CodeCheck:
         Nothing where another version of `code` wrote the run's, whose hashes may be others.
         """
         files = {path: content for path, content in tree.items() if path != PARAMS}
-        working = stage_code.working_files(self.root)
+        working = stage_code.read_working_files(self.root)
         writer_paths = {
             path for path in {*files, *working} if path.startswith(f"{stage_code.SOURCE}/{stage_code.STAGE}/")
         }
@@ -116,7 +131,9 @@ class CodeCheck:
             return {}
         try:
             recorded = subject.entry.get("params", {}).get(PARAMS, {})
-            return stage_code.hashes(files, stage_code.recorded_choices(tree.get(PARAMS), recorded))
+            return stage_code.compute_stage_code_hashes(
+                files, stage_code.build_recorded_choices(tree.get(PARAMS), recorded)
+            )
         except PlanError:
             return {}
 
@@ -127,7 +144,7 @@ class CodeCheck:
             return f"no commit is on record{f' ({made.note})' if made.note else ''}"
         if made.dirty in CLEAN:
             return None
-        content = kept(self.root, str(subject.run_id)) or {}
+        content = load_kept_record(self.root, str(subject.run_id)) or {}
         if made.patch is None:
             if made.elsewhere:
                 return "it was not committed, and the patch stayed in the clone that ran it"
@@ -164,15 +181,15 @@ class CodeCheck:
             self.audit.remark(CHECK, ", ".join(absent[:NAMED]) + more, what, subject.stage, subject.run_id)
 
 
-def _of_stages(paths: Iterable[str]) -> bool:
+def _has_stage_code_path(paths: Iterable[str]) -> bool:
     return any(path.startswith(stage_code.FOLDER) for path in paths)
 
 
-def _named(subjects: Sequence[Subject]) -> str:
+def _format_stage_names(subjects: Sequence[Subject]) -> str:
     names = list(dict.fromkeys(subject.stage for subject in subjects))
     return ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
 
 
-def _out_of_date(subjects: Sequence[Subject]) -> str:
+def _format_out_of_date(subjects: Sequence[Subject]) -> str:
     names = {subject.stage for subject in subjects}
     return f"{next(iter(names))} is out of date" if len(names) == 1 else "they are out of date"

@@ -52,12 +52,14 @@ class Unfinished:
         """
         for run in self.pipelines:
             later = made.started is None or made.started <= run.started
-            if later and all(_changed(file) <= run.started.timestamp() for file in changed if file.exists()):
+            if later and all(
+                _get_modification_time(file) <= run.started.timestamp() for file in changed if file.exists()
+            ):
                 return run
         return None
 
 
-def unfinished(root: Path, pipelines: Sequence[PipelineRun], entries: Mapping[str, Entry]) -> Unfinished:
+def load_unfinished_work(root: Path, pipelines: Sequence[PipelineRun], entries: Mapping[str, Entry]) -> Unfinished:
     """What did not finish; `pipelines` are the newest first.
 
     Outs that are aside still count where dvc.lock (`entries`) has the stage as it was when they were moved.
@@ -77,10 +79,10 @@ def unfinished(root: Path, pipelines: Sequence[PipelineRun], entries: Mapping[st
                 aside[out.relative_to(root).as_posix()] = aside_path
     newest = {run.flow: run for run in reversed(pipelines)}
     left = tuple(run for run in newest.values() if run.status in UNFINISHED)
-    return Unfinished(_at_work(root), aside, frozenset(stages), left)
+    return Unfinished(_is_run_lock_held(root), aside, frozenset(stages), left)
 
 
-def _at_work(root: Path) -> bool:
+def _is_run_lock_held(root: Path) -> bool:
     """Whether a `posttrain run` holds its lock."""
     try:
         with (root / HOME / "run.lock").open("r") as file:
@@ -92,11 +94,11 @@ def _at_work(root: Path) -> bool:
     return False
 
 
-def _changed(file: Path) -> float:
+def _get_modification_time(file: Path) -> float:
     return file.stat().st_mtime
 
 
-def ended(run: PipelineRun) -> str:
+def format_unfinished_run(run: PipelineRun) -> str:
     """How a pipeline run ended that did not end well, in words."""
     began = f"{run.started:%Y-%m-%d %H:%M:%S}"
     if "paused" in run.states.values():

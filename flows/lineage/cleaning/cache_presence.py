@@ -28,14 +28,14 @@ class Kept:
     when: datetime | None = None
 
 
-def of_pipelines(root: Path, pipelines: Sequence[PipelineRun]) -> dict[str, Kept]:
+def compute_cache_presence(root: Path, pipelines: Sequence[PipelineRun]) -> dict[str, Kept]:
     """What is left of each of these pipeline runs by its id; runs that name no stage's run are left out."""
     outs: dict[str, Mapping[str, str]] = {}
-    with mlflow_run_lookup.reading(root) as records:
+    with mlflow_run_lookup.open_records_reader(root) as records:
         for run_id in {run_id for run in pipelines for run_id in run.runs.values()} if records else ():
             tags = records.tags(run_id) if records else {}
             outs[run_id] = {key.removeprefix(OUT): value for key, value in tags.items() if key.startswith(OUT)}
-    removed, disk = removal_log.removed(root), _Disk(root)
+    removed, disk = removal_log.load_removal_times(root), _Disk(root)
     kept_by_run: dict[str, Kept] = {}
     for run in pipelines:
         gone = {stage: disk.gone(outs.get(run_id, {})) for stage, run_id in run.runs.items()}
@@ -63,7 +63,7 @@ class _Disk:
         lost = {path: self._lost(md5) for path, md5 in outs.items()}
         if any(lost.values()) and self._uncached is None:
             try:
-                self._uncached = dvc_pipeline.read(self.root).uncached
+                self._uncached = dvc_pipeline.load_dvc_pipeline(self.root).uncached
             except PlanError:  # dvc.yaml is being edited
                 self._uncached = frozenset()
         return {md5 for path, ones in lost.items() if path not in (self._uncached or ()) for md5 in ones}
@@ -71,9 +71,9 @@ class _Disk:
     def _lost(self, md5: str) -> frozenset[str]:
         if md5 not in self._missing:
             try:
-                files = cache_objects.files(self.root, md5).values()
+                files = cache_objects.list_cached_files(self.root, md5).values()
                 self._missing[md5] = frozenset(
-                    file_md5 for file_md5 in files if cache_objects.path(self.root, file_md5) is None
+                    file_md5 for file_md5 in files if cache_objects.find_cache_object(self.root, file_md5) is None
                 )
             except PlanError:
                 self._missing[md5] = frozenset([md5])

@@ -7,8 +7,8 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from flows.engine.dvc_repository import PlanError, open_repo, plain_errors
-from flows.engine.dvc_repository import locked as hold_lock
+from flows.engine.dvc_repository import PlanError, convert_dvc_errors_to_plan_error, open_repo
+from flows.engine.dvc_repository import hold_dvc_lock as hold_lock
 from flows.lineage.cache_objects import MD5
 
 
@@ -42,9 +42,9 @@ class Stored:
         return self.size if self.links < 2 else 0
 
 
-def opened(root: Path) -> Cache:
+def locate_dvc_cache(root: Path) -> Cache:
     """Where the cache is; PlanError where DVC cannot say."""
-    with plain_errors(), closing(open_repo(root)) as repo:
+    with convert_dvc_errors_to_plan_error(), closing(open_repo(root)) as repo:
         objects = Path(repo.cache.local.path)
         return Cache(
             objects,
@@ -56,16 +56,16 @@ def opened(root: Path) -> Cache:
 
 
 @contextmanager
-def locked(root: Path) -> Iterator[None]:
+def hold_idle_dvc_lock(root: Path) -> Iterator[None]:
     """Hold DVC's lock, so that no command of DVC records anything meanwhile; PlanError while one runs a stage."""
-    with plain_errors(), closing(open_repo(root)) as repo, hold_lock(repo):
+    with convert_dvc_errors_to_plan_error(), closing(open_repo(root)) as repo, hold_lock(repo):
         for file in (root / ".dvc/tmp/rwlock", *(root / ".dvc/tmp/exps").glob("*/.dvc/tmp/rwlock")):
-            if (command := _at_work(file)) is not None:
+            if (command := _find_live_command(file)) is not None:
                 raise PlanError(f"`{command}` is at work in this repository; wait for it, or stop it")
         yield
 
 
-def stored(cache: Cache) -> dict[str, Stored]:
+def list_cache_objects(cache: Cache) -> dict[str, Stored]:
     """Every object by its hash; files with other names, as DVC's half-written ones, are none."""
     objects: dict[str, Stored] = {}
     for folder in cache.objects.glob("[0-9a-f][0-9a-f]"):
@@ -78,17 +78,17 @@ def stored(cache: Cache) -> dict[str, Stored]:
     return objects
 
 
-def _at_work(file: Path) -> str | None:
+def _find_live_command(file: Path) -> str | None:
     """The command of a live process that has reserved paths in a repository's rwlock."""
     try:
         held = json.loads(file.read_text())
         ones = [*held["write"].values(), *(reservation for readers in held["read"].values() for reservation in readers)]
-        return next((str(reservation["cmd"]) for reservation in ones if _lives(reservation["pid"])), None)
+        return next((str(reservation["cmd"]) for reservation in ones if _is_process_alive(reservation["pid"])), None)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
 
-def _lives(pid: int) -> bool:
+def _is_process_alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except PermissionError:

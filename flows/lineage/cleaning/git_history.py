@@ -33,24 +33,24 @@ class NamedHashes:
     stages: Mapping[str, set[str]] = field(default_factory=dict)
 
 
-def named(root: Path) -> NamedHashes:
+def collect_hashes_in_git_history(root: Path) -> NamedHashes:
     """All of it; PlanError where git cannot say, since nothing may be removed then."""
-    blobs, paths = _blobs(root)
-    for blob, kind in _tips(root, paths):
+    blobs, paths = _collect_dvc_file_blobs(root)
+    for blob, kind in _iterate_ref_blobs(root, paths):
         blobs.setdefault(blob, set()).add(kind)
-    for line in _git(root, "ls-files", "--stage", "--", *(f":(top){path}" for path in PATHS)).splitlines():
+    for line in _run_git_text(root, "ls-files", "--stage", "--", *(f":(top){path}" for path in PATHS)).splitlines():
         blobs.setdefault(line.split()[1], set()).add("index")
     kinds: dict[str, set[str]] = {}
     stages: dict[str, set[str]] = {}
-    for blob, text in _contents(root, blobs):
+    for blob, text in _iterate_blob_texts(root, blobs):
         for md5 in HASH.findall(text):
             kinds.setdefault(md5, set()).update(blobs[blob])
-        for stage, md5 in outs(text):
+        for stage, md5 in parse_out_hashes(text):
             stages.setdefault(md5, set()).add(stage)
     return NamedHashes(kinds, stages)
 
 
-def outs(text: str) -> Iterator[tuple[str, str]]:
+def parse_out_hashes(text: str) -> Iterator[tuple[str, str]]:
     """Stage and hash of each out in the text of a dvc.lock, as DVC writes it."""
     stage = key = ""
     for line in text.splitlines():
@@ -62,21 +62,21 @@ def outs(text: str) -> Iterator[tuple[str, str]]:
             yield stage, match[0]
 
 
-def _blobs(root: Path) -> tuple[dict[str, set[str]], set[str]]:
+def _collect_dvc_file_blobs(root: Path) -> tuple[dict[str, set[str]], set[str]]:
     """Every version of every such file, by what kind of commit has it, and the paths of these files."""
-    ours = _git(root, "rev-list", f"--exclude={EXPERIMENTS}", "--all").split()
+    ours = _run_git_text(root, "rev-list", f"--exclude={EXPERIMENTS}", "--all").split()
     stacked = [
         commit
-        for ref in _git(root, "for-each-ref", "--format=%(refname)", *STACKS).split()
-        for commit in _git(root, "log", "--walk-reflogs", "--format=%H", ref, "--").split()
+        for ref in _run_git_text(root, "for-each-ref", "--format=%(refname)", *STACKS).split()
+        for commit in _run_git_text(root, "log", "--walk-reflogs", "--format=%H", ref, "--").split()
     ]
-    experiments = _git(root, "rev-list", f"--glob={EXPERIMENTS}", "--stdin", input_lines=stacked).split()
+    experiments = _run_git_text(root, "rev-list", f"--glob={EXPERIMENTS}", "--stdin", input_lines=stacked).split()
     blobs: dict[str, set[str]] = {}
     paths = set[str]()
     reachable = set(ours)
     for kind, commits in (("commit", ours), ("experiment", [sha for sha in experiments if sha not in reachable])):
         options = ("--stdin", "-r", "-m", "--root", "--raw", "--no-abbrev", "--no-renames")
-        for line in _git(root, "diff-tree", *options, "--", *PATHS, input_lines=commits).splitlines():
+        for line in _run_git_text(root, "diff-tree", *options, "--", *PATHS, input_lines=commits).splitlines():
             if line.startswith(":"):
                 facts, _, path = line.partition("\t")
                 _, mode, _, blob, _ = facts[1:].split()
@@ -86,21 +86,23 @@ def _blobs(root: Path) -> tuple[dict[str, set[str]], set[str]]:
     return blobs, paths
 
 
-def _tips(root: Path, paths: Iterable[str]) -> Iterator[tuple[str, str]]:
+def _iterate_ref_blobs(root: Path, paths: Iterable[str]) -> Iterator[tuple[str, str]]:
     """The versions at branches and tags."""
-    refs = _git(root, "for-each-ref", "--format=%(refname)", "refs/heads", "refs/remotes", "refs/tags").split()
+    refs = _run_git_text(root, "for-each-ref", "--format=%(refname)", "refs/heads", "refs/remotes", "refs/tags").split()
     blob_specs = [
         (f"{ref}:{path}", "tag" if ref.startswith("refs/tags") else "branch") for ref in refs for path in paths
     ]
-    answers = _git(root, "cat-file", "--batch-check", input_lines=[name for name, _ in blob_specs]).splitlines()
+    answers = _run_git_text(
+        root, "cat-file", "--batch-check", input_lines=[name for name, _ in blob_specs]
+    ).splitlines()
     for (_, kind), answer in zip(blob_specs, answers, strict=True):
         if answer.split()[1:2] == ["blob"]:
             yield answer.split()[0], kind
 
 
-def _contents(root: Path, blobs: Iterable[str]) -> Iterator[tuple[str, str]]:
+def _iterate_blob_texts(root: Path, blobs: Iterable[str]) -> Iterator[tuple[str, str]]:
     """The text of each version."""
-    rest = _run(root, ["cat-file", "--batch"], "".join(f"{blob}\n" for blob in blobs).encode())
+    rest = _run_git(root, ["cat-file", "--batch"], "".join(f"{blob}\n" for blob in blobs).encode())
     while rest:
         head, _, rest = rest.partition(b"\n")
         blob, kind, *size = head.decode().split()
@@ -111,12 +113,12 @@ def _contents(root: Path, blobs: Iterable[str]) -> Iterator[tuple[str, str]]:
         rest = rest[end + 1 :]
 
 
-def _git(root: Path, *arguments: str, input_lines: Iterable[str] = ()) -> str:
-    return _run(root, arguments, "".join(f"{line}\n" for line in input_lines).encode()).decode(errors="replace")
+def _run_git_text(root: Path, *arguments: str, input_lines: Iterable[str] = ()) -> str:
+    return _run_git(root, arguments, "".join(f"{line}\n" for line in input_lines).encode()).decode(errors="replace")
 
 
-def _run(root: Path, arguments: Iterable[str], stdin: bytes) -> bytes:
+def _run_git(root: Path, arguments: Iterable[str], stdin: bytes) -> bytes:
     try:
-        return source_code.git(root, *arguments, stdin=stdin)
+        return source_code.read_git_output(root, *arguments, stdin=stdin)
     except GitError as error:
         raise PlanError(f"git: {error}; without it, it cannot be known which results a commit names") from None

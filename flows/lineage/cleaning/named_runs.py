@@ -46,12 +46,12 @@ class CloneRuns:
                 yield md5, run_id, run
 
 
-def read(root: Path, last: int, old_models: bool) -> CloneRuns:
+def load_clone_runs(root: Path, last: int, old_models: bool) -> CloneRuns:
     """What the records say; with `old_models` only those versions of models count that have an alias."""
     runs = CloneRuns()
-    pipelines = history.pipelines(root, clone_only=True)
+    pipelines = history.load_pipeline_runs(root, clone_only=True)
     runs.pipelines = {run.id: set(run.runs.values()) for run in pipelines}
-    with mlflow_run_lookup.reading(root) as records:
+    with mlflow_run_lookup.open_records_reader(root) as records:
         if records is None:
             return runs
         for run_id in records.stage_runs():
@@ -60,7 +60,7 @@ def read(root: Path, last: int, old_models: bool) -> CloneRuns:
             runs.stages[run_id] = RecordedStageRun(
                 tags.get(PREFIX + "stage", ""), made, tags.get(PARENT, ""), TAG in tags
             )
-        runs.models = _models(records, old_models)
+        runs.models = _collect_model_versions(records, old_models)
     counted = [*dict.fromkeys(run.sweep or run.id for run in pipelines)][:last]  # a sweep with its points counts as one
     newest = {run.id for run in pipelines if (run.sweep or run.id) in counted}
     paged = next(
@@ -75,7 +75,7 @@ def read(root: Path, last: int, old_models: bool) -> CloneRuns:
     return runs
 
 
-def _models(records: RecordsReader, old_models: bool) -> dict[str, set[str]]:
+def _collect_model_versions(records: RecordsReader, old_models: bool) -> dict[str, set[str]]:
     versions_by_hash: dict[str, set[str]] = {}
     for name in records.models():
         model = records.model(name)

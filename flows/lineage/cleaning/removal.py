@@ -16,7 +16,7 @@ from flows.lineage import cache_objects
 from flows.lineage.cleaning import dvc_cache, removal_log
 from flows.lineage.cleaning.dvc_cache import Stored
 from flows.lineage.cleaning.named_runs import TAG
-from flows.lineage.cleaning.survey import File, Survey, survey
+from flows.lineage.cleaning.survey import File, Survey, survey_disk_usage
 from tasks.common import mlflow_address
 
 
@@ -49,12 +49,12 @@ class Chosen:
         return len(self.objects) + len(self.files)
 
 
-def choose(surveyed: Survey, request: CleaningRequest) -> Chosen:
+def select_removable(surveyed: Survey, request: CleaningRequest) -> Chosen:
     """What nothing keeps, and what was asked for, of the stages and the age that were asked for."""
 
     def wanted(stages: Iterable[str]) -> bool:
         names = {*stages}
-        return not request.stages or (bool(names) and all(_is_of(name, request.stages) for name in names))
+        return not request.stages or (bool(names) and all(_is_requested_stage(name, request.stages) for name in names))
 
     goes = {
         md5
@@ -75,15 +75,15 @@ def choose(surveyed: Survey, request: CleaningRequest) -> Chosen:
     return chosen
 
 
-def remove(root: Path, request: CleaningRequest, shown: Chosen) -> Chosen:
+def remove_selected(root: Path, request: CleaningRequest, shown: Chosen) -> Chosen:
     """Remove what was shown, as far as nothing keeps it by now; what was removed.
 
     PlanError while anything is at work here.
     """
-    with Coordinator(root), dvc_cache.locked(root):
-        surveyed = survey(root, request.keep_runs, request.old_models)
+    with Coordinator(root), dvc_cache.hold_idle_dvc_lock(root):
+        surveyed = survey_disk_usage(root, request.keep_runs, request.old_models)
         now, objects, files = (
-            choose(surveyed, request),
+            select_removable(surveyed, request),
             {removable.md5 for removable in shown.objects},
             {removable.path for removable in shown.files},
         )
@@ -92,39 +92,43 @@ def remove(root: Path, request: CleaningRequest, shown: Chosen) -> Chosen:
             [removable for removable in now.files if removable.path in files],
         )
         if goes:
-            removal_log.note(
+            removal_log.append_removal(
                 root, (removable.md5 for removable in goes.objects), (removable.path for removable in goes.files)
             )
-            for file in _places(root, goes):
+            for file in _iterate_removal_paths(root, goes):
                 with suppress(FileNotFoundError):
                     file.unlink()
-        _tag(root, surveyed)
+        _tag_cleaned_runs(root, surveyed)
     return goes
 
 
-def _places(root: Path, goes: Chosen) -> Iterator[Path]:
+def _iterate_removal_paths(root: Path, goes: Chosen) -> Iterator[Path]:
     yield from (removable.file for removable in goes.objects)
     yield from (root / removable.path for removable in goes.files)
 
 
-def _tag(root: Path, surveyed: Survey) -> None:
+def _tag_cleaned_runs(root: Path, surveyed: Survey) -> None:
     """Say so in the runs that made what went, after an earlier kill too; in a shared MLflow not, since other clones may
     have the bytes.
     """
-    when = {md5: date for md5, date in removal_log.removed(root).items() if cache_objects.path(root, md5) is None}
+    when = {
+        md5: date
+        for md5, date in removal_log.load_removal_times(root).items()
+        if cache_objects.find_cache_object(root, md5) is None
+    }
     late = [
         (run_id, max(when[md5] for md5 in gone))
         for run_id, run in surveyed.runs.stages.items()
         if not run.cleaned and (gone := run.outs & when.keys())
     ]
-    if not late or mlflow_address.shared(root) is not None:
+    if not late or mlflow_address.find_shared_address(root) is not None:
         return
-    client = mlflow_client.open_store(root)
-    with mlflow_run_lookup.one_line():
+    client = mlflow_client.open_mlflow_store(root)
+    with mlflow_run_lookup.convert_mlflow_errors_to_plan_error():
         for run_id, date in late:
-            mlflow_client.set_tags(client, run_id, {TAG: f"{date:%Y-%m-%d %H:%M:%S}"})
+            mlflow_client.set_run_tags(client, run_id, {TAG: f"{date:%Y-%m-%d %H:%M:%S}"})
 
 
-def _is_of(name: str, stages: frozenset[str]) -> bool:
+def _is_requested_stage(name: str, stages: frozenset[str]) -> bool:
     """Whether a stage was asked for, by itself or by the stage that it is a branch of."""
     return name in stages or name.partition("@")[0] in stages

@@ -15,7 +15,7 @@ from pathlib import Path
 FILE = Path("mlruns/cleaned.jsonl")
 
 
-def note(root: Path, objects: Iterable[str], files: Iterable[str]) -> None:
+def append_removal(root: Path, objects: Iterable[str], files: Iterable[str]) -> None:
     """Write down what is about to be removed, safely to the disk."""
     file = root / FILE
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -31,7 +31,7 @@ def note(root: Path, objects: Iterable[str], files: Iterable[str]) -> None:
         os.fsync(journal.fileno())
 
 
-def removed(root: Path) -> Mapping[str, datetime]:
+def load_removal_times(root: Path) -> Mapping[str, datetime]:
     """The hash of each object, and the path of each other file, that was ever removed, with the last time."""
     removal_times: dict[str, datetime] = {}
     try:
@@ -49,6 +49,6 @@ def removed(root: Path) -> Mapping[str, datetime]:
     return removal_times
 
 
-def sentence(when: datetime) -> str:
+def format_removal_date(when: datetime) -> str:
     """How other messages say it."""
     return f"removed by `posttrain clean` on {when:%Y-%m-%d}"

@@ -70,25 +70,25 @@ class Survey:
         }
 
 
-def survey(root: Path, keep_runs: int, old_models: bool = False) -> Survey:
+def survey_disk_usage(root: Path, keep_runs: int, old_models: bool = False) -> Survey:
     """Look at everything; PlanError where git, DVC or MLflow cannot say what they name."""
-    cache, runs = dvc_cache.opened(root), named_runs.read(root, keep_runs, old_models)
-    objects = dvc_cache.stored(cache)
+    cache, runs = dvc_cache.locate_dvc_cache(root), named_runs.load_clone_runs(root, keep_runs, old_models)
+    objects = dvc_cache.list_cache_objects(cache)
     keepers: dict[str, set[str]] = {}
     stages: dict[str, set[str]] = {}
 
     def keep(md5: str, kind: str) -> None:
         keepers.setdefault(md5, set()).add(kind)
 
-    history = git_history.named(root) if cache.git else git_history.NamedHashes()
+    history = git_history.collect_hashes_in_git_history(root) if cache.git else git_history.NamedHashes()
     for md5, kinds in history.kinds.items():
         keepers.setdefault(md5, set()).update(kinds)
     for md5, names in history.stages.items():
         stages.setdefault(md5, set()).update(names)
-    for text in _workspace(root, cache, keep):
+    for text in _iterate_workspace_texts(root, cache, keep):
         for md5 in HASH.findall(text):
             keep(md5, "now")
-        for stage, md5 in git_history.outs(text):
+        for stage, md5 in git_history.parse_out_hashes(text):
             stages.setdefault(md5, set()).add(stage)
     used = {md5: stored.made for md5, stored in objects.items()}
     for md5, run_id, run in runs.makers():
@@ -99,20 +99,22 @@ def survey(root: Path, keep_runs: int, old_models: bool = False) -> Survey:
             used[md5] = max(used[md5], runs.used.get(run_id, 0))
     for md5 in runs.models:
         keep(md5, "model")
-    listed = dict(_listed(root, objects))
+    listed = dict(_iterate_folder_listings(root, objects))
     for folder, files in listed.items():
         for md5 in files & objects.keys():
             keepers.setdefault(md5, set()).update(keepers.get(folder, ()))
             stages.setdefault(md5, set()).update(stages.get(folder, ()))
             used[md5] = max(used[md5], used[folder])
     surveyed = Survey(cache, objects, keepers, stages, listed, used, runs)
-    surveyed.checkpoints = [_file(root, file, file.stem.partition("-")[0]) for file in _files(root / CHECKPOINTS)]
-    surveyed.artifacts = list(_artifacts(root, surveyed))
-    surveyed.others = _others(root, cache)
+    surveyed.checkpoints = [
+        _build_file(root, file, file.stem.partition("-")[0]) for file in _list_files(root / CHECKPOINTS)
+    ]
+    surveyed.artifacts = list(_iterate_artifact_files(root, surveyed))
+    surveyed.others = _measure_other_space(root, cache)
     return surveyed
 
 
-def _workspace(root: Path, cache: Cache, keep: Callable[[str, str], None]) -> Iterator[str]:
+def _iterate_workspace_texts(root: Path, cache: Cache, keep: Callable[[str, str], None]) -> Iterator[str]:
     """The texts of dvc.lock and of every .dvc file as they are now. What a link leads to in the cache is kept too."""
     objects = cache.objects.resolve()
     for parent, folders, names in os.walk(root):
@@ -129,22 +131,22 @@ def _workspace(root: Path, cache: Cache, keep: Callable[[str, str], None]) -> It
     yield from (file.read_text(errors="replace") for file in (root / ".dvc/tmp/posttrain/previous").glob("*/note.json"))
 
 
-def _listed(root: Path, objects: Mapping[str, Stored]) -> Iterator[tuple[str, frozenset[str]]]:
+def _iterate_folder_listings(root: Path, objects: Mapping[str, Stored]) -> Iterator[tuple[str, frozenset[str]]]:
     """The files of each folder; those of a list that is damaged are unknown."""
     for md5 in objects:
         if md5.endswith(".dir"):
             try:
-                yield md5, frozenset(cache_objects.files(root, md5).values())
+                yield md5, frozenset(cache_objects.list_cached_files(root, md5).values())
             except PlanError:
                 yield md5, frozenset(HASH.findall(objects[md5].file.read_text(errors="replace")))
 
 
-def _artifacts(root: Path, surveyed: Survey) -> Iterator[File]:
+def _iterate_artifact_files(root: Path, surveyed: Survey) -> Iterator[File]:
     """The files that MLflow keeps here with runs.
 
     A run is kept by the last pipeline runs, or where all that it made or used is kept.
     """
-    if mlflow_address.shared(root) is not None:
+    if mlflow_address.find_shared_address(root) is not None:
         return
     stages = surveyed.runs.stages
     whole = {
@@ -160,35 +162,37 @@ def _artifacts(root: Path, surveyed: Survey) -> Iterator[File]:
     for folder in sorted((root / ARTIFACTS).glob("*/artifacts")):
         run_id = folder.parent.name
         stage = stages[run_id].stage if run_id in stages else NOBODY
-        for file in _files(folder):
-            yield _file(root, file, stage, run_id in kept or file.name in PROOF or file.suffix == ".py")
+        for file in _list_files(folder):
+            yield _build_file(root, file, stage, run_id in kept or file.name in PROOF or file.suffix == ".py")
 
 
-def _others(root: Path, cache: Cache) -> dict[str, int]:
+def _measure_other_space(root: Path, cache: Cache) -> dict[str, int]:
     """What else takes space; none of it is ever removed."""
     counted = (root / CHECKPOINTS, root / ARTIFACTS, root / "mlruns/logs", root / mlflow_database.DATABASE)
     pages = sum(
-        _size(file) for file in _files(root / "mlruns") if not any(file.is_relative_to(path) for path in counted)
+        _get_file_size(file)
+        for file in _list_files(root / "mlruns")
+        if not any(file.is_relative_to(path) for path in counted)
     )
     return {
-        "DVC's run cache": sum(_size(file) for file in _files(cache.run_cache)),
-        "MLflow's database": _size(root / mlflow_database.DATABASE),
-        "logs of stages": sum(_size(file) for file in _files(root / "mlruns/logs")),
+        "DVC's run cache": sum(_get_file_size(file) for file in _list_files(cache.run_cache)),
+        "MLflow's database": _get_file_size(root / mlflow_database.DATABASE),
+        "logs of stages": sum(_get_file_size(file) for file in _list_files(root / "mlruns/logs")),
         "verdicts, pages": pages,
-        ".dvc/tmp": sum(_size(file) for file in _files(root / ".dvc/tmp")),
+        ".dvc/tmp": sum(_get_file_size(file) for file in _list_files(root / ".dvc/tmp")),
     }
 
 
-def _files(folder: Path) -> list[Path]:
+def _list_files(folder: Path) -> list[Path]:
     return [file for file in sorted(folder.rglob("*")) if file.is_file() and not file.is_symlink()]
 
 
-def _file(root: Path, file: Path, stage: str, kept: bool = False) -> File:
+def _build_file(root: Path, file: Path, stage: str, kept: bool = False) -> File:
     facts = file.stat()
     return File(file.relative_to(root).as_posix(), facts.st_size, facts.st_mtime, stage, kept)
 
 
-def _size(file: Path) -> int:
+def _get_file_size(file: Path) -> int:
     try:
         return file.stat().st_size
     except OSError:  # it was removed meanwhile

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from flows.engine import dvc_lock
-from flows.lineage.comparison.comparing import differing, params_of
+from flows.lineage.comparison.comparing import find_changed_values, flatten_record_params
 from flows.lineage.execution_record import ExecutionRecord
 
 MEANING = {
@@ -45,46 +45,51 @@ MATTERS = (
 )  # to an answer, of what runs are made with
 
 
-def cautions(flow: str, a: ExecutionRecord, b: ExecutionRecord) -> Iterator[str]:
+def describe_evaluation_differences(flow: str, a: ExecutionRecord, b: ExecutionRecord) -> Iterator[str]:
     """One sentence for each thing that differs."""
-    for key, (old, new) in differing(params_of(a), params_of(b)).items():
+    for key, (old, new) in find_changed_values(flatten_record_params(a), flatten_record_params(b)).items():
         if not key.startswith(SILENT):
-            yield f"{key} {_shown(old)} -> {_shown(new)}: {MEANING.get(key, 'the evaluations were not the same')}"
-    if code := differing(dvc_lock.code(a.entry), dvc_lock.code(b.entry)):
+            yield (
+                f"{key} {_format_short_value(old)} -> {_format_short_value(new)}: "
+                f"{MEANING.get(key, 'the evaluations were not the same')}"
+            )
+    if code := find_changed_values(dvc_lock.get_code_hashes(a.entry), dvc_lock.get_code_hashes(b.entry)):
         more = f" and {len(code) - FILES} more" if len(code) > FILES else ""
         yield f"the evaluation's code differs ({', '.join([*code][:FILES])}{more}): any difference may come from that"
     if flow == "language":
-        if _reward_model(a) != _reward_model(b):
+        if _find_reward_model_hash(a) != _find_reward_model_hash(b):
             yield "the reward models differ: rewards and best-of-k cannot be compared"
-        if _reference(a) != _reference(b):
+        if _find_reference_model_hash(a) != _find_reference_model_hash(b):
             yield "the references differ: KL divergences cannot be compared"
     if a.environment and b.environment:
-        for name, (old, new) in differing(a.environment, b.environment).items():
+        for name, (old, new) in find_changed_values(a.environment, b.environment).items():
             if name in MATTERS:
-                yield f"{name} {_shown(old)} -> {_shown(new)}: answers may differ by that alone"
+                yield (
+                    f"{name} {_format_short_value(old)} -> {_format_short_value(new)}: answers may differ by that alone"
+                )
 
 
-def incomparable(metric: str, a: ExecutionRecord, b: ExecutionRecord) -> str:
+def explain_incomparable_metric(metric: str, a: ExecutionRecord, b: ExecutionRecord) -> str:
     """Why the two values of a metric mean different things; empty if they do not."""
-    if any(part in metric for part in REWARDED) and _reward_model(a) != _reward_model(b):
+    if any(part in metric for part in REWARDED) and _find_reward_model_hash(a) != _find_reward_model_hash(b):
         return "scored by different reward models"
-    if metric.startswith("kl_") and _reference(a) != _reference(b):
+    if metric.startswith("kl_") and _find_reference_model_hash(a) != _find_reference_model_hash(b):
         return "measured against different references"
     return ""
 
 
-def _reward_model(record: ExecutionRecord) -> str | None:
-    path = str(params_of(record).get("evaluate.reward_model_path"))
-    return dvc_lock.hashes(record.entry, "deps").get(path)
+def _find_reward_model_hash(record: ExecutionRecord) -> str | None:
+    path = str(flatten_record_params(record).get("evaluate.reward_model_path"))
+    return dvc_lock.get_entry_hashes(record.entry, "deps").get(path)
 
 
-def _reference(record: ExecutionRecord) -> str | None:
+def _find_reference_model_hash(record: ExecutionRecord) -> str | None:
     """The hash of the folder after `--reference` in the evaluation's command."""
     words = str(record.entry.get("cmd", "")).split()
     path = words[words.index("--reference") + 1] if "--reference" in words[:-1] else ""
-    return dvc_lock.hashes(record.entry, "deps").get(path)
+    return dvc_lock.get_entry_hashes(record.entry, "deps").get(path)
 
 
-def _shown(value: object) -> str:
+def _format_short_value(value: object) -> str:
     text = "none" if value is None else str(value)
     return text if len(text) <= 40 else text[:37] + "..."

@@ -36,37 +36,39 @@ class StageChange:
         return self.cause not in ("added", "removed") and not self.outs
 
 
-def changes(old: Snapshot, new: Snapshot) -> list[StageChange]:
+def compare_snapshots(old: Snapshot, new: Snapshot) -> list[StageChange]:
     """The stages that differ, in the order of the new snapshot, those that it lacks last."""
-    makers = _makers(old) | _makers(new)
+    makers = _map_outputs_to_stages(old) | _map_outputs_to_stages(new)
     stages = dict.fromkeys([*new, *old])
-    remade = {stage for stage in stages if _outs(old.get(stage)) != _outs(new.get(stage))}
-    stage_changes = (_change(stage, old.get(stage), new.get(stage), makers, remade) for stage in stages)
+    remade = {stage for stage in stages if _get_output_hashes(old.get(stage)) != _get_output_hashes(new.get(stage))}
+    stage_changes = (_compare_stage_records(stage, old.get(stage), new.get(stage), makers, remade) for stage in stages)
     return [change for change in stage_changes if change is not None]
 
 
-def params_of(record: ExecutionRecord) -> dict[str, Any]:
+def flatten_record_params(record: ExecutionRecord) -> dict[str, Any]:
     """The parameters that a stage was made with, by their dotted keys."""
     sections = record.entry.get("params") or {}
-    return {key: value for file in sections.values() for key, value in _leaves(file)}
+    return {key: value for file in sections.values() for key, value in _iterate_flattened_items(file)}
 
 
-def differing(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Pair]:
+def find_changed_values(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Pair]:
     """The keys whose values differ, with both."""
     return {key: (old.get(key), new.get(key)) for key in dict.fromkeys([*old, *new]) if old.get(key) != new.get(key)}
 
 
-def _change(
+def _compare_stage_records(
     stage: str, old: ExecutionRecord | None, new: ExecutionRecord | None, makers: Mapping[str, str], remade: set[str]
 ) -> StageChange | None:
     if old is None or new is None:
         return StageChange(stage, "removed" if new is None else "added", {}, {}, {}, None, {}, {}, ())
     a, b = old.entry, new.entry
-    params = differing(params_of(old), params_of(new))
-    code, data = (differing(kind(a), kind(b)) for kind in (dvc_lock.code, dvc_lock.data))
-    outs = differing(dvc_lock.hashes(a, "outs"), dvc_lock.hashes(b, "outs"))
+    params = find_changed_values(flatten_record_params(old), flatten_record_params(new))
+    code, data = (
+        find_changed_values(kind(a), kind(b)) for kind in (dvc_lock.get_code_hashes, dvc_lock.get_data_hashes)
+    )
+    outs = find_changed_values(dvc_lock.get_entry_hashes(a, "outs"), dvc_lock.get_entry_hashes(b, "outs"))
     command = (a.get("cmd"), b.get("cmd")) if a.get("cmd") != b.get("cmd") else None
-    related = {path: _related(path, makers, stage) for path in data}
+    related = {path: _find_stages_making_path(path, makers, stage) for path in data}
     if params or code or command or not all(related.values()):
         cause: Cause = "changed"
     elif data:
@@ -75,18 +77,18 @@ def _change(
         cause = "result"
     else:
         return None
-    environment = differing(old.environment, new.environment) if old.environment and new.environment else {}
+    environment = find_changed_values(old.environment, new.environment) if old.environment and new.environment else {}
     through = dict.fromkeys(maker for related_stages in related.values() for maker in related_stages if maker in remade)
     raw = tuple(path for path, related_stages in related.items() if not related_stages)
     return StageChange(stage, cause, params, code, data, command, outs, environment, tuple(through), raw)
 
 
-def _makers(snapshot: Snapshot) -> dict[str, str]:
+def _map_outputs_to_stages(snapshot: Snapshot) -> dict[str, str]:
     """Path -> the stage that makes it."""
-    return {path: name for name, record in snapshot.items() for path in dvc_lock.hashes(record.entry, "outs")}
+    return {path: name for name, record in snapshot.items() for path in dvc_lock.get_entry_hashes(record.entry, "outs")}
 
 
-def _related(path: str, makers: Mapping[str, str], reader: str) -> list[str]:
+def _find_stages_making_path(path: str, makers: Mapping[str, str], reader: str) -> list[str]:
     """The other stages that make a path, what contains it, or something in it."""
     return [
         stage
@@ -95,14 +97,14 @@ def _related(path: str, makers: Mapping[str, str], reader: str) -> list[str]:
     ]
 
 
-def _outs(record: ExecutionRecord | None) -> dict[str, str]:
-    return dvc_lock.hashes(record.entry, "outs") if record else {}
+def _get_output_hashes(record: ExecutionRecord | None) -> dict[str, str]:
+    return dvc_lock.get_entry_hashes(record.entry, "outs") if record else {}
 
 
-def _leaves(value: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+def _iterate_flattened_items(value: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
     for name, inner in value.items():
         if isinstance(inner, Mapping) and inner:
-            yield from _leaves(inner, f"{above}{name}.")
+            yield from _iterate_flattened_items(inner, f"{above}{name}.")
         else:
             yield f"{above}{name}", inner
 
@@ -121,22 +123,25 @@ class Ways:
     alone: tuple[Mapping[str, Any], Mapping[str, Any]]
 
 
-def ways(snapshot: Snapshot, a: str, b: str) -> Ways:
+def compare_stage_ancestry(snapshot: Snapshot, a: str, b: str) -> Ways:
     """How the outs of two stages came about differently."""
-    makers = _makers(snapshot)
-    upstream = {name: _upstream(record, snapshot, makers) - {name} for name, record in snapshot.items()}
-    above = {stage: _closure(stage, upstream) for stage in upstream}
+    makers = _map_outputs_to_stages(snapshot)
+    upstream = {name: _find_upstream_stages(record, snapshot, makers) - {name} for name, record in snapshot.items()}
+    above = {stage: _collect_ancestors(stage, upstream) for stage in upstream}
     shared = above[a] & above[b]
     nearest = [
         stage for stage in snapshot if stage in shared and not any(stage in above[other] - {other} for other in shared)
     ]
-    exclusive = tuple(_ordered(above[stage] - shared, above) for stage in (a, b))
-    sections = [{_key(key): value for key, value in params_of(snapshot[stage]).items()} for stage in (a, b)]
+    exclusive = tuple(_sort_topologically(above[stage] - shared, above) for stage in (a, b))
+    sections = [
+        {_strip_section_name(key): value for key, value in flatten_record_params(snapshot[stage]).items()}
+        for stage in (a, b)
+    ]
     both = sections[0].keys() & sections[1].keys()
     return Ways(
         tuple(nearest),
         (exclusive[0], exclusive[1]),
-        {key: pair for key, pair in differing(*sections).items() if key in both},
+        {key: pair for key, pair in find_changed_values(*sections).items() if key in both},
         (
             {key: value for key, value in sections[0].items() if key not in both},
             {key: value for key, value in sections[1].items() if key not in both},
@@ -144,34 +149,34 @@ def ways(snapshot: Snapshot, a: str, b: str) -> Ways:
     )
 
 
-def trained(snapshot: Snapshot, evaluation: str) -> str:
+def find_training_stage(snapshot: Snapshot, evaluation: str) -> str:
     """The stage that made the policy of an evaluation: of the branch's name, or else the last that the evaluation read
     from.
     """
     policy = evaluation.partition("@")[2]
     if policy in snapshot:
         return policy
-    makers = _makers(snapshot)
-    upstream = {name: _upstream(record, snapshot, makers) for name, record in snapshot.items()}
-    return max(upstream[evaluation], key=lambda stage: len(_closure(stage, upstream)), default=evaluation)
+    makers = _map_outputs_to_stages(snapshot)
+    upstream = {name: _find_upstream_stages(record, snapshot, makers) for name, record in snapshot.items()}
+    return max(upstream[evaluation], key=lambda stage: len(_collect_ancestors(stage, upstream)), default=evaluation)
 
 
-def _key(name: str) -> str:
+def _strip_section_name(name: str) -> str:
     """A parameter's key without its section."""
     return name.partition(".")[2] or name
 
 
-def _upstream(record: ExecutionRecord, snapshot: Snapshot, makers: Mapping[str, str]) -> set[str]:
+def _find_upstream_stages(record: ExecutionRecord, snapshot: Snapshot, makers: Mapping[str, str]) -> set[str]:
     """The stages whose outs a stage reads."""
     return {
         stage
-        for path in dvc_lock.data(record.entry)
-        for stage in _related(path, makers, record.stage)
+        for path in dvc_lock.get_data_hashes(record.entry)
+        for stage in _find_stages_making_path(path, makers, record.stage)
         if stage in snapshot
     }
 
 
-def _closure(stage: str, upstream: Mapping[str, set[str]]) -> set[str]:
+def _collect_ancestors(stage: str, upstream: Mapping[str, set[str]]) -> set[str]:
     reached, todo = set[str](), [stage]
     while todo:
         name = todo.pop()
@@ -181,6 +186,6 @@ def _closure(stage: str, upstream: Mapping[str, set[str]]) -> set[str]:
     return reached
 
 
-def _ordered(stages: set[str], above: Mapping[str, set[str]]) -> tuple[str, ...]:
+def _sort_topologically(stages: set[str], above: Mapping[str, set[str]]) -> tuple[str, ...]:
     """The stages, each after those that it came from."""
     return tuple(sorted(stages, key=lambda stage: (len(above[stage]), stage)))

@@ -17,7 +17,7 @@ from typing import Any
 from flows.engine import dvc_lock
 from flows.engine.dvc_repository import PlanError
 from flows.lineage import cache_objects
-from flows.lineage.comparison.cautions import cautions, incomparable
+from flows.lineage.comparison.cautions import describe_evaluation_differences, explain_incomparable_metric
 from flows.lineage.comparison.sides import Side
 from flows.lineage.execution_record import ExecutionRecord
 from flows.lineage.history import EVALUATIONS
@@ -64,16 +64,16 @@ class Compared:
         return answers
 
 
-def compare(root: Path, a: Side, b: Side) -> list[Compared]:
+def compare_side_evaluations(root: Path, a: Side, b: Side) -> list[Compared]:
     """Every policy that both sides have evaluated, or the one pair of policies."""
-    pairs = [_located(root, *pair) for pair in _pairs(a, b)]
+    pairs = [_prepare_comparison_request(root, *pair) for pair in _pair_evaluations(a, b)]
     to_compare = [(index, files) for index, (_, files) in enumerate(pairs) if files]
-    answers = _child(root, [files for _, files in to_compare]) if to_compare else []
+    answers = _run_comparison_process(root, [files for _, files in to_compare]) if to_compare else []
     numbers = {index: answer for (index, _), answer in zip(to_compare, answers, strict=True)}
-    return [_told(compared, numbers.get(index, {})) for index, (compared, _) in enumerate(pairs)]
+    return [_add_comparison_numbers(compared, numbers.get(index, {})) for index, (compared, _) in enumerate(pairs)]
 
 
-def _pairs(a: Side, b: Side) -> Iterator[tuple[str, ExecutionRecord, ExecutionRecord]]:
+def _pair_evaluations(a: Side, b: Side) -> Iterator[tuple[str, ExecutionRecord, ExecutionRecord]]:
     ours, theirs = b.evaluated, a.evaluated
     if a.policy is not None and b.policy is not None:
         stages = theirs[a.policy], ours[b.policy]
@@ -87,34 +87,41 @@ def _pairs(a: Side, b: Side) -> Iterator[tuple[str, ExecutionRecord, ExecutionRe
             yield policy, a.records[theirs[policy]], b.records[ours[policy]]
 
 
-def _located(root: Path, policy: str, a: ExecutionRecord, b: ExecutionRecord) -> tuple[Compared, dict[str, Any]]:
+def _prepare_comparison_request(
+    root: Path, policy: str, a: ExecutionRecord, b: ExecutionRecord
+) -> tuple[Compared, dict[str, Any]]:
     """The pair, and what the child needs to compare it; nothing where the cache lacks a table."""
     flow = EVALUATIONS[a.stage.partition("@")[0]]
-    folders = [_folder(record) for record in (a, b)]
+    folders = [_get_output_folder_hash(record) for record in (a, b)]
     same = folders[0] == folders[1]
-    pair = Compared(policy, flow, a, b, same, cautions=() if same else tuple(cautions(flow, a, b)))
+    pair = Compared(
+        policy, flow, a, b, same, cautions=() if same else tuple(describe_evaluation_differences(flow, a, b))
+    )
     try:
-        files = [_files(root, record, folder, FILES[flow]) for record, folder in zip((a, b), folders, strict=True)]
+        files = [
+            _locate_cached_files(root, record, folder, FILES[flow])
+            for record, folder in zip((a, b), folders, strict=True)
+        ]
     except PlanError as error:
         return Compared(**{**vars(pair), "fault": str(error)}), {}
     return pair, {"flow": flow, "same": same, "a": files[0], "b": files[1]}
 
 
-def _folder(record: ExecutionRecord) -> str:
+def _get_output_folder_hash(record: ExecutionRecord) -> str:
     """The hash of the folder that an evaluation made."""
-    return next((md5 for md5 in dvc_lock.hashes(record.entry, "outs").values() if md5.endswith(".dir")), "")
+    return next((md5 for md5 in dvc_lock.get_entry_hashes(record.entry, "outs").values() if md5.endswith(".dir")), "")
 
 
-def _files(root: Path, record: ExecutionRecord, folder: str, names: Iterable[str]) -> dict[str, str]:
+def _locate_cached_files(root: Path, record: ExecutionRecord, folder: str, names: Iterable[str]) -> dict[str, str]:
     """Where the cache keeps these files of an evaluation's folder."""
     label = f"{record.stage}{f' of run {record.run_id[:8]}' if record.run_id else ''}"
     try:
-        held = cache_objects.files(root, folder)
+        held = cache_objects.list_cached_files(root, folder)
     except PlanError:
         raise PlanError(f"{label}: its tables are not in DVC's cache (any more); `dvc pull` may bring them") from None
     paths = {}
     for name in names:
-        file = cache_objects.path(root, held.get(name, ""))
+        file = cache_objects.find_cache_object(root, held.get(name, ""))
         if file is None:
             raise PlanError(f"{label}: {name} is not in DVC's cache (any more); `dvc pull` may bring it")
         if hashlib.md5(file.read_bytes(), usedforsecurity=False).hexdigest() != held[name]:
@@ -123,7 +130,7 @@ def _files(root: Path, record: ExecutionRecord, folder: str, names: Iterable[str
     return paths
 
 
-def _child(root: Path, pairs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _run_comparison_process(root: Path, pairs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The comparisons by `python -m tasks.comparison`; PlanError with its last line where it fails."""
     ended = subprocess.run(
         [sys.executable, "-m", "tasks.comparison"],
@@ -139,14 +146,14 @@ def _child(root: Path, pairs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any
     return answers
 
 
-def _told(pair: Compared, numbers: Mapping[str, Any]) -> Compared:
+def _add_comparison_numbers(pair: Compared, numbers: Mapping[str, Any]) -> Compared:
     """The pair with its numbers; metrics that mean something else on each side are marked."""
     if "fault" in numbers:
         return Compared(**{**vars(pair), "fault": numbers["fault"]})
     if not numbers or pair.same:
         return Compared(**{**vars(pair), "numbers": numbers})
     metrics = {
-        name: {**row, **({"incomparable": why} if (why := incomparable(name, pair.a, pair.b)) else {})}
+        name: {**row, **({"incomparable": why} if (why := explain_incomparable_metric(name, pair.a, pair.b)) else {})}
         for name, row in numbers["metrics"].items()
     }
     best = numbers.get("best_temperature", {})

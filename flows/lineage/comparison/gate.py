@@ -14,7 +14,7 @@ from typing import Any
 
 from flows.engine import dvc_lock
 from flows.engine.dvc_repository import PlanError
-from flows.lineage.comparison.comparing import trained
+from flows.lineage.comparison.comparing import find_training_stage
 from flows.lineage.comparison.evaluation_comparison import Compared
 from flows.lineage.comparison.sides import Side
 from flows.lineage.execution_record import ExecutionRecord
@@ -58,7 +58,7 @@ class RequirementVerdict:
         )
 
 
-def parse(text: str) -> Requirement:
+def parse_requirement(text: str) -> Requirement:
     """A requirement as it is typed; PlanError of one line if it is not one."""
     match = REQUIREMENT.fullmatch(text.strip())
     if match is None:
@@ -69,29 +69,31 @@ def parse(text: str) -> Requirement:
     return Requirement(text.strip(), match["metric"], match["relation"], float(match["bound"]))
 
 
-def judge(requirements: Iterable[Requirement], comparisons: Sequence[Compared]) -> list[RequirementVerdict]:
+def evaluate_requirements(
+    requirements: Iterable[Requirement], comparisons: Sequence[Compared]
+) -> list[RequirementVerdict]:
     """Every requirement with its numbers; PlanError of one line for a metric that was not compared."""
     compared_metrics = {
-        _plain(name): (compared, metric)
+        _normalize_metric_name(name): (compared, metric)
         for compared in comparisons
         for metric in compared.metrics
         for name in ((f"{compared.policy}/{metric}" if compared.policy else metric),)
     }
     judged = []
     for requirement in requirements:
-        if _plain(requirement.metric) not in compared_metrics:
-            raise PlanError(_unknown(requirement, comparisons))
-        compared, metric = compared_metrics[_plain(requirement.metric)]
+        if _normalize_metric_name(requirement.metric) not in compared_metrics:
+            raise PlanError(_format_unknown_metric_error(requirement, comparisons))
+        compared, metric = compared_metrics[_normalize_metric_name(requirement.metric)]
         judged.append(RequirementVerdict(requirement, compared, metric, compared.metrics[metric]))
     return judged
 
 
-def _plain(name: str) -> str:
+def _normalize_metric_name(name: str) -> str:
     """A metric's name as it may be typed: strict_mean@8 for strict_mean_at_8."""
     return re.sub(r"[\s_]+", "_", name.strip().replace("@", "_at_")).lower()
 
 
-def _unknown(requirement: Requirement, comparisons: Sequence[Compared]) -> str:
+def _format_unknown_metric_error(requirement: Requirement, comparisons: Sequence[Compared]) -> str:
     names = [
         f"{compared.policy}/{metric}" if compared.policy else metric
         for compared in comparisons
@@ -102,31 +104,40 @@ def _unknown(requirement: Requirement, comparisons: Sequence[Compared]) -> str:
     for compared in comparisons:
         if compared.policy == policy and not compared.metrics:
             return f"{start}: {compared.fault or 'the two evaluations share no problem'}"
-    near = [name for name in names if _plain(name).startswith(_plain(requirement.metric))][:3]
-    near = near or [name for name in names if _plain(name).endswith("/" + _plain(requirement.metric))][:3]
+    near = [
+        name for name in names if _normalize_metric_name(name).startswith(_normalize_metric_name(requirement.metric))
+    ][:3]
+    near = (
+        near
+        or [
+            name
+            for name in names
+            if _normalize_metric_name(name).endswith("/" + _normalize_metric_name(requirement.metric))
+        ][:3]
+    )
     near = near or get_close_matches(requirement.metric, names, n=3, cutoff=0.5)
     if near:
         return f"{start}; did you mean {' or '.join(near)}?"
     return f"{start}; {'there are ' + ', '.join(names[:3]) + ', ...' if names else 'no policy was evaluated on both sides'}"  # noqa: E501
 
 
-def verdict(a: Side, b: Side, judged: Sequence[RequirementVerdict]) -> dict[str, Any]:
+def build_gate_verdict(a: Side, b: Side, judged: Sequence[RequirementVerdict]) -> dict[str, Any]:
     """The verdict as JSON: both sides, every requirement with its interval, and whether all hold."""
     concerned = list({judgement.compared.policy: judgement.compared for judgement in judged}.values())
     return {
         "verdict": "holds" if all(judgement.holds for judgement in judged) else "fails",
         "difference": "B minus A, with the paired 95 % interval over problems (language), seeds (offline), or "
         "seeds and games (agents)",
-        "requirements": [_required(judgement) for judgement in judged],
-        "a": _side(a, [compared.a for compared in concerned]),
-        "b": _side(b, [compared.b for compared in concerned]),
+        "requirements": [_build_requirement_entry(judgement) for judgement in judged],
+        "a": _build_side_entry(a, [compared.a for compared in concerned]),
+        "b": _build_side_entry(b, [compared.b for compared in concerned]),
         "cautions": {
             compared.policy or "policies": list(compared.cautions) for compared in concerned if compared.cautions
         },
     }
 
 
-def _required(judged: RequirementVerdict) -> dict[str, Any]:
+def _build_requirement_entry(judged: RequirementVerdict) -> dict[str, Any]:
     row, compared = judged.row, judged.compared
     shown = ("a", "b", "difference", "low", "high", "interval", "gained", "lost", "p", "seeds", "incomparable")
     return {
@@ -139,18 +150,18 @@ def _required(judged: RequirementVerdict) -> dict[str, Any]:
     }
 
 
-def _side(side: Side, evaluations: Iterable[ExecutionRecord]) -> dict[str, Any]:
+def _build_side_entry(side: Side, evaluations: Iterable[ExecutionRecord]) -> dict[str, Any]:
     """What was compared, by hashes: each evaluation with all that it read, and the model's own stage."""
     stages = {}
     for evaluation in evaluations:
-        for record in (evaluation, side.records[trained(side.records, evaluation.stage)]):
+        for record in (evaluation, side.records[find_training_stage(side.records, evaluation.stage)]):
             stages[record.stage] = {
                 "run": record.run_id,
                 "commit": record.commit,
                 "dirty": record.dirty,
-                "outs": dvc_lock.hashes(record.entry, "outs"),
-                "data": dvc_lock.data(record.entry),
-                "code": dvc_lock.code_hash(dvc_lock.code(record.entry)),
+                "outs": dvc_lock.get_entry_hashes(record.entry, "outs"),
+                "data": dvc_lock.get_data_hashes(record.entry),
+                "code": dvc_lock.compute_code_hash(dvc_lock.get_code_hashes(record.entry)),
             }
     return {
         "named": side.name,
@@ -160,6 +171,6 @@ def _side(side: Side, evaluations: Iterable[ExecutionRecord]) -> dict[str, Any]:
     }
 
 
-def text(verdict_json: Mapping[str, Any]) -> str:
+def format_verdict_json(verdict_json: Mapping[str, Any]) -> str:
     """The verdict as a file has it."""
     return json.dumps(verdict_json, indent=1, sort_keys=True) + "\n"

@@ -7,10 +7,16 @@ from pathlib import Path
 from typing import Any
 
 from flows.lineage.comparison import evaluation_comparison
-from flows.lineage.comparison.comparing import StageChange, Ways, changes, trained, ways
+from flows.lineage.comparison.comparing import (
+    StageChange,
+    Ways,
+    compare_snapshots,
+    compare_stage_ancestry,
+    find_training_stage,
+)
 from flows.lineage.comparison.evaluation_comparison import Compared
-from flows.lineage.comparison.sides import NOW, Side, sides
-from flows.params.files import write
+from flows.lineage.comparison.sides import NOW, Side, resolve_sides
+from flows.params.files import write_file_atomically
 
 
 @dataclass(frozen=True)
@@ -23,19 +29,22 @@ class SideBySide:
     found: Sequence[Compared]
 
 
-def compare(root: Path, a: str, b: str, snapshot_name: str = NOW) -> SideBySide:
+def compare_sides(root: Path, a: str, b: str, snapshot_name: str = NOW) -> SideBySide:
     """The comparison of what `a` and `b` name; policies are those of `snapshot_name`.
 
     PlanError of one line if one is not there.
     """
-    old, new = sides(root, a, b, snapshot_name)
-    made: Sequence[StageChange] | Ways = changes(old.records, new.records)
+    old, new = resolve_sides(root, a, b, snapshot_name)
+    made: Sequence[StageChange] | Ways = compare_snapshots(old.records, new.records)
     if old.policy is not None and new.policy is not None:
-        made = ways(new.records, *(trained(new.records, new.evaluated[policy]) for policy in (old.policy, new.policy)))
-    return SideBySide(old, new, made, evaluation_comparison.compare(root, old, new))
+        made = compare_stage_ancestry(
+            new.records,
+            *(find_training_stage(new.records, new.evaluated[policy]) for policy in (old.policy, new.policy)),
+        )
+    return SideBySide(old, new, made, evaluation_comparison.compare_side_evaluations(root, old, new))
 
 
-def keep(root: Path, comparison: SideBySide, file: Path | None, path_template: str, text: str) -> Path:
+def write_comparison_text(root: Path, comparison: SideBySide, file: Path | None, path_template: str, text: str) -> Path:
     """Write a text to `file`, or else below mlruns/ to `path_template`, whose `{}` becomes both names; returns the
     path.
     """
@@ -43,28 +52,28 @@ def keep(root: Path, comparison: SideBySide, file: Path | None, path_template: s
         named = "..".join(re.sub(r"[^\w.-]+", "-", side.name) for side in (comparison.a, comparison.b))
         file = root / "mlruns" / path_template.format(named)
     file.parent.mkdir(parents=True, exist_ok=True)
-    write(file, text.encode())
+    write_file_atomically(file, text.encode())
     return file.absolute()
 
 
-def document(comparison: SideBySide) -> dict[str, Any]:
+def build_comparison_document(comparison: SideBySide) -> dict[str, Any]:
     """The comparison as JSON."""
     made = comparison.made
     stages = {"ways": vars(made)} if isinstance(made, Ways) else {"stages": [vars(change) for change in made]}
     return {
-        "a": _side(comparison.a),
-        "b": _side(comparison.b),
+        "a": _build_side_entry(comparison.a),
+        "b": _build_side_entry(comparison.b),
         **stages,
-        "evaluations": [_evaluation(pair) for pair in comparison.found],
+        "evaluations": [_build_evaluation_entry(pair) for pair in comparison.found],
     }
 
 
-def _side(side: Side) -> dict[str, Any]:
+def _build_side_entry(side: Side) -> dict[str, Any]:
     pipeline = side.pipeline.id if side.pipeline else None
     return {"named": side.name, "is": side.about, "pipeline_run": pipeline, "policy": side.policy}
 
 
-def _evaluation(pair: Compared) -> Mapping[str, Any]:
+def _build_evaluation_entry(pair: Compared) -> Mapping[str, Any]:
     return {
         "policy": pair.policy,
         "stages": {"a": pair.a.stage, "b": pair.b.stage},

@@ -28,26 +28,26 @@ def has_commit(root: Path, commit: str | None) -> bool:
     """Whether the repository has this commit; False without git."""
     if not commit or commit in NO_COMMIT or commit.startswith("-") or shutil.which("git") is None:
         return False
-    return not _git(root, "cat-file", "-e", f"{commit}^{{commit}}").returncode
+    return not _run_git(root, "cat-file", "-e", f"{commit}^{{commit}}").returncode
 
 
-def check_out(root: Path, commit: str, target: Path) -> list[str]:
+def check_out_commit(root: Path, commit: str, target: Path) -> list[str]:
     """Write the commit's files below `root` to `target`; returns the paths of its submodules, which are left out.
 
     Links are made last, so that no file of the commit is written through one.
     """
-    listed = _git(root, "ls-tree", "-r", "-z", commit)
+    listed = _run_git(root, "ls-tree", "-r", "-z", commit)
     if listed.returncode:
-        raise CheckoutError(f"commit {commit}: {_said(listed)}")
+        raise CheckoutError(f"commit {commit}: {_get_git_error_line(listed)}")
     submodules, links = list[str](), list[tuple[Path, bytes]]()
     entries = [entry.split("\t", 1) for entry in os.fsdecode(listed.stdout).split("\0") if entry]
     parts = [(*facts.split(" "), path) for facts, path in entries]
-    blobs = _contents(root, [sha for mode, _, sha, _ in parts if mode != SUBMODULE])
+    blobs = _iterate_object_contents(root, [sha for mode, _, sha, _ in parts if mode != SUBMODULE])
     for mode, _, _, path in parts:
         if mode == SUBMODULE:
             submodules.append(path)
             continue
-        content, file = next(blobs), target / _below(path)
+        content, file = next(blobs), target / _check_relative_path(path)
         file.parent.mkdir(parents=True, exist_ok=True)
         if mode == LINK:
             links.append((file, content))
@@ -68,9 +68,11 @@ def apply_patch(patch: Path, target: Path) -> None:
     command = ["git", "apply", "--binary", "--whitespace=nowarn", "--", str(patch.absolute())]
     if not patch.stat().st_size:
         return
-    done = subprocess.run(command, cwd=target, env=environment(target), capture_output=True, check=False)
+    done = subprocess.run(
+        command, cwd=target, env=build_isolated_git_environment(target), capture_output=True, check=False
+    )
     if done.returncode:
-        raise CheckoutError(f"{patch}: it cannot be applied to the recorded commit: {_said(done)}")
+        raise CheckoutError(f"{patch}: it cannot be applied to the recorded commit: {_get_git_error_line(done)}")
 
 
 def copy_working_files(root: Path, target: Path, leave_out: Iterable[str]) -> None:
@@ -79,7 +81,7 @@ def copy_working_files(root: Path, target: Path, leave_out: Iterable[str]) -> No
     `leave_out` is data.
     """
     left = {PurePosixPath(path) for path in leave_out}
-    for path in _working_files(root):
+    for path in _list_working_files(root):
         relative, file = PurePosixPath(path), root / path
         if left.intersection((relative, *relative.parents)) or file.is_symlink() or not file.is_file():
             continue
@@ -87,17 +89,17 @@ def copy_working_files(root: Path, target: Path, leave_out: Iterable[str]) -> No
         shutil.copy(file, target / path)
 
 
-def environment(target: Path) -> dict[str, str]:
+def build_isolated_git_environment(target: Path) -> dict[str, str]:
     """The environment for git without anybody's configuration, and blind to a repository above `target`."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     nobody = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull}
     return {**kept, **nobody, **QUIET, "GIT_CEILING_DIRECTORIES": str(target.absolute().parent)}
 
 
-def _working_files(root: Path) -> Iterator[str]:
+def _list_working_files(root: Path) -> Iterator[str]:
     listed = None
     if shutil.which("git") is not None:
-        listed = _git(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+        listed = _run_git(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
     if (
         listed is not None and not listed.returncode and listed.stdout
     ):  # nothing where a repository above ignores this folder
@@ -111,11 +113,11 @@ def _working_files(root: Path) -> Iterator[str]:
                 yield file.relative_to(root).as_posix()
 
 
-def _contents(root: Path, objects: Sequence[str]) -> Iterator[bytes]:
+def _iterate_object_contents(root: Path, objects: Sequence[str]) -> Iterator[bytes]:
     """The content of each object, in their order, from one process of git."""
-    command = [*_command(root), "cat-file", "--batch"]
+    command = [*_build_git_command(root), "cat-file", "--batch"]
     with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=_environment()
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=_build_git_environment()
     ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
@@ -130,7 +132,7 @@ def _contents(root: Path, objects: Sequence[str]) -> Iterator[bytes]:
         process.stdin.close()
 
 
-def _below(path: str) -> PurePosixPath:
+def _check_relative_path(path: str) -> PurePosixPath:
     """The path, if it stays below the folder; a tree that somebody wrote by hand can have any."""
     relative = PurePosixPath(path)
     if relative.is_absolute() or {"..", ".git"} & {*relative.parts} or not relative.parts:
@@ -138,19 +140,21 @@ def _below(path: str) -> PurePosixPath:
     return relative
 
 
-def _git(root: Path, *arguments: str) -> "subprocess.CompletedProcess[bytes]":
-    return subprocess.run([*_command(root), *arguments], capture_output=True, check=False, env=_environment())
+def _run_git(root: Path, *arguments: str) -> "subprocess.CompletedProcess[bytes]":
+    return subprocess.run(
+        [*_build_git_command(root), *arguments], capture_output=True, check=False, env=_build_git_environment()
+    )
 
 
-def _command(root: Path) -> list[str]:
+def _build_git_command(root: Path) -> list[str]:
     return ["git", "-C", str(root), "-c", "core.fsmonitor=false", "-c", "protocol.allow=never"]
 
 
-def _environment() -> dict[str, str]:
+def _build_git_environment() -> dict[str, str]:
     """For git on the user's repository: it writes, fetches and asks nothing, and takes no object for another."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("GIT_") or name.startswith(CONFIG)}
     return {**kept, **dict.fromkeys(("GIT_NO_REPLACE_OBJECTS", "GIT_NO_LAZY_FETCH"), "1"), **QUIET}
 
 
-def _said(done: "subprocess.CompletedProcess[bytes]") -> str:
+def _get_git_error_line(done: "subprocess.CompletedProcess[bytes]") -> str:
     return next(iter(done.stderr.decode(errors="replace").splitlines()), "git failed").removeprefix("error: ")

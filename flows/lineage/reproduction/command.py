@@ -24,7 +24,7 @@ RECORDS = Path("mlruns/records")  # likewise
 STARTUP = Path("mlruns/startup")  # likewise: empty modules in place of those that Python would run first
 
 
-def run(
+def run_recorded_command(
     record: ExecutionRecord, copy: Path, say: Callable[[str], None], tell: Progress, to_mlflow: bool = True
 ) -> Path:
     """Run the recorded command in the copy; returns its log. CannotReproduceError if it fails or leaves an out unmade.
@@ -41,10 +41,10 @@ def run(
     slots = Slots()
     holder = f"the verification of {record.stage} (pid {os.getpid()} on {platform.node()})"
     try:
-        with slots.hold(0, _granted(record.stage, copy), holder=holder, tell=say) as lease:
-            device_variables = devices.variables(lease.names) if slots.gpus else {}
+        with slots.hold(0, _count_granted_gpus(record.stage, copy), holder=holder, tell=say) as lease:
+            device_variables = devices.build_device_environment(lease.names) if slots.gpus else {}
             records = {} if to_mlflow else {"POSTTRAIN_RECORDS": str(copy / RECORDS)}
-            grant = Grant({**variables(record, copy), **device_variables, **records}, lease.files)
+            grant = Grant({**build_reproduction_environment(record, copy), **device_variables, **records}, lease.files)
             CommandRunner(copy).call(record.stage, record.entry["cmd"], copy, log, grant, tell)
     except devices.DeviceError as error:
         raise CannotReproduceError(f"{record.stage}: {error}") from None
@@ -55,7 +55,7 @@ def run(
     return log
 
 
-def variables(record: ExecutionRecord, copy: Path) -> dict[str, str]:
+def build_reproduction_environment(record: ExecutionRecord, copy: Path) -> dict[str, str]:
     """The environment of the command, but for the GPUs that it may use.
 
     It has nothing of this process's PYTHONPATH, sitecustomize and usercustomize: of code it is given what is on record.
@@ -73,7 +73,7 @@ def variables(record: ExecutionRecord, copy: Path) -> dict[str, str]:
     return env
 
 
-def _granted(stage: str, copy: Path) -> int:
+def _count_granted_gpus(stage: str, copy: Path) -> int:
     """The GPUs that dvc.yaml grants the stage."""
     from ruamel.yaml import YAML
 

@@ -22,7 +22,7 @@ class Digest:
 Files = Mapping[str, Digest]  # path within the folder -> digest; a single file has the path ""
 
 
-def of_file(file: Path) -> Digest:
+def compute_file_digest(file: Path) -> Digest:
     """Read the file once."""
     md5, sha256, size = hashlib.md5(usedforsecurity=False), hashlib.sha256(), 0
     with file.open("rb") as content:
@@ -33,18 +33,18 @@ def of_file(file: Path) -> Digest:
     return Digest(md5.hexdigest(), sha256.hexdigest(), size)
 
 
-def of_path(root: Path, path: Path) -> dict[str, Digest]:
+def compute_path_digests(root: Path, path: Path) -> dict[str, Digest]:
     """The digest of a file, or of each file of a folder that DVC hashes by the .dvcignore of `root`; PlanError if there
     is neither.
     """
-    from flows.engine.dvc_walk import hashed
+    from flows.engine.dvc_walk import list_hashed_files
 
     if not path.is_dir():
-        return {"": of_file(path)}
-    return {file.relative_to(path).as_posix(): of_file(file) for file in hashed(root, path)}
+        return {"": compute_file_digest(path)}
+    return {file.relative_to(path).as_posix(): compute_file_digest(file) for file in list_hashed_files(root, path)}
 
 
-def dvc_hash(files: Files) -> str:
+def compute_dvc_hash(files: Files) -> str:
     """The hash by which dvc.lock has these files: a file's MD5, or that of the list of a folder's files."""
     if files.keys() == {""}:
         return files[""].md5
@@ -52,8 +52,8 @@ def dvc_hash(files: Files) -> str:
     return hashlib.md5(json.dumps(listed).encode(), usedforsecurity=False).hexdigest() + LISTED
 
 
-def has(root: Path, path: Path, recorded: str) -> bool:
+def has_recorded_hash(root: Path, path: Path, recorded: str) -> bool:
     """Whether the file or folder is there with the recorded hash, by the .dvcignore of `root`."""
     if not path.exists() or path.is_dir() != recorded.endswith(LISTED):
         return False
-    return dvc_hash(of_path(root, path)) == recorded
+    return compute_dvc_hash(compute_path_digests(root, path)) == recorded

@@ -41,26 +41,26 @@ class StepDifference:
         where = f"step {self.step} of {self.steps}" if self.step else "the results at the end"
         others = f", and {self.metrics - 1} more metrics" if self.metrics > 1 else ""
         return (
-            f"the metrics first differ at {where}: {self.metric} {_shown(self.recorded)} recorded, "
-            f"{_shown(self.made)} made{others}"
+            f"the metrics first differ at {where}: {self.metric} {_format_number(self.recorded)} recorded, "
+            f"{_format_number(self.made)} made{others}"
         )
 
 
-def of_run(root: Path, run_id: str) -> History:
+def load_run_metric_history(root: Path, run_id: str) -> History:
     """What a run logged, without times and memory; nothing without a database."""
-    with mlflow_run_lookup.reading(root) as records:
-        return _history(records.values(run_id)) if records else {}
+    with mlflow_run_lookup.open_records_reader(root) as records:
+        return _build_metric_history(records.values(run_id)) if records else {}
 
 
-def of_copy(copy: Path) -> History:
+def load_copy_metric_history(copy: Path) -> History:
     """What the only run of a scratch copy logged to the copy's own database."""
-    with mlflow_run_lookup.reading(copy, local=True) as records:
+    with mlflow_run_lookup.open_records_reader(copy, local=True) as records:
         if not isinstance(records, LocalReader) or not (runs := records.run_ids()):
             return {}
-        return _history(records.values(runs[-1]))
+        return _build_metric_history(records.values(runs[-1]))
 
 
-def _history(values: Iterable[MetricValue]) -> History:
+def _build_metric_history(values: Iterable[MetricValue]) -> History:
     history: dict[int, dict[str, frozenset[float | None]]] = {}
     for logged in values:
         if not COSTS.search(logged.key):
@@ -69,7 +69,7 @@ def _history(values: Iterable[MetricValue]) -> History:
     return history
 
 
-def first_difference(recorded: History, made: History) -> StepDifference | None:
+def find_first_metric_difference(recorded: History, made: History) -> StepDifference | None:
     """The first step at which the runs logged other numbers; None where nothing differs, or one of them logged
     nothing.
     """
@@ -83,29 +83,29 @@ def first_difference(recorded: History, made: History) -> StepDifference | None:
         )
         if names := sorted(name for name in {*before, *after} if before.get(name) != after.get(name)):
             first = names[0]
-            pair = _only(before.get(first)), _only(after.get(first))
+            pair = _get_first_number(before.get(first)), _get_first_number(after.get(first))
             return StepDifference(step, first, *pair, len(names), len([nonzero for nonzero in steps if nonzero]))
     return None
 
 
-def system_differences(recorded: History, made: History) -> dict[str, tuple[str, str]]:
+def find_system_metric_differences(recorded: History, made: History) -> dict[str, tuple[str, str]]:
     """How many processes, threads or GPUs a run had, where the other had another number: name -> (recorded, made)."""
     before, after = recorded.get(0, {}), made.get(0, {})
     return {
-        name.removeprefix(SYSTEM): (_whole(before[name]), _whole(after[name]))
+        name.removeprefix(SYSTEM): (_format_whole_number(before[name]), _format_whole_number(after[name]))
         for name in sorted(before.keys() & after.keys())
         if name.startswith(SYSTEM) and before[name] != after[name]
     }
 
 
-def _only(values: frozenset[float | None] | None) -> float | None:
+def _get_first_number(values: frozenset[float | None] | None) -> float | None:
     numbers = [value for value in values or () if value is not None and not math.isnan(value)]
     return numbers[0] if numbers else None
 
 
-def _whole(values: frozenset[float | None]) -> str:
-    return _shown(_only(values)).removesuffix(".0")
+def _format_whole_number(values: frozenset[float | None]) -> str:
+    return _format_number(_get_first_number(values)).removesuffix(".0")
 
 
-def _shown(value: float | None) -> str:
+def _format_number(value: float | None) -> str:
     return "nothing" if value is None else repr(value)

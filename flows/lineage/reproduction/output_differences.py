@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from flows.engine.dvc_lock import hashes
+from flows.engine.dvc_lock import get_entry_hashes
 from flows.engine.dvc_repository import PlanError
 from flows.lineage import cache_objects
 from flows.lineage.execution_record import ExecutionRecord
@@ -45,25 +45,29 @@ class FileDifference:
         return f"{self.path}: {self.what}"
 
 
-def made_outs(record: ExecutionRecord, copy: Path) -> dict[str, Files]:
+def compute_output_digests(record: ExecutionRecord, copy: Path) -> dict[str, Files]:
     """The digests of all outs that the command left in the copy; CannotReproduceError if one is missing."""
     made: dict[str, Files] = {}
-    for path in hashes(record.entry, "outs"):
+    for path in get_entry_hashes(record.entry, "outs"):
         if not (copy / path).exists():
             raise CannotReproduceError(f"{path}: the recorded command ended without making it again")
-        made[path] = digests.of_path(copy, copy / path)
+        made[path] = digests.compute_path_digests(copy, copy / path)
     return made
 
 
-def compare(repository: Path, record: ExecutionRecord, copy: Path, made: Mapping[str, Files]) -> list[FileDifference]:
+def compare_outputs(
+    repository: Path, record: ExecutionRecord, copy: Path, made: Mapping[str, Files]
+) -> list[FileDifference]:
     """The files that differ from the record, in the order of the outs; none if all is equal to the bit."""
     differences, pairs = list[FileDifference](), dict[str, tuple[Path, Path]]()
-    for path, md5 in hashes(record.entry, "outs").items():
-        if digests.dvc_hash(made[path]) == md5:
+    for path, md5 in get_entry_hashes(record.entry, "outs").items():
+        if digests.compute_dvc_hash(made[path]) == md5:
             continue
-        before = _recorded_files(repository, path, md5)
+        before = _find_recorded_file_hashes(repository, path, md5)
         if before is None:
-            gone = f"{md5} recorded, {digests.dvc_hash(made[path])} made; the recorded bytes are not kept any more"
+            gone = (
+                f"{md5} recorded, {digests.compute_dvc_hash(made[path])} made; the recorded bytes are not kept any more"
+            )
             differences.append(FileDifference(path, gone))
             continue
         for name in sorted({*before, *made[path]}):
@@ -74,15 +78,17 @@ def compare(repository: Path, record: ExecutionRecord, copy: Path, made: Mapping
                 differences.append(FileDifference(shown, "made now, but not on record"))
             elif before[name] != made[path][name].md5:
                 differences.append(FileDifference(shown, f"{before[name]} recorded, {made[path][name].md5} made"))
-                if (kept := _kept_file(repository, shown, before[name])) is not None and len(pairs) < READ:
+                if (kept := _find_recorded_file(repository, shown, before[name])) is not None and len(pairs) < READ:
                     pairs[shown] = kept, copy / shown
-    where = _where(repository, pairs) if pairs else {}
+    where = _locate_first_differences(repository, pairs) if pairs else {}
     return [FileDifference(each.path, **where[each.path]) if each.path in where else each for each in differences]
 
 
-def environment_differences(record: ExecutionRecord) -> dict[str, tuple[str, str]]:
+def find_environment_differences(record: ExecutionRecord) -> dict[str, tuple[str, str]]:
     """What of versions and machine is another now than on record: name -> (recorded, here)."""
-    actual = run_environment.versions() | dict.fromkeys(run_environment.foreign(record.environment), "left out")
+    actual = run_environment.collect_versions() | dict.fromkeys(
+        run_environment.filter_foreign_injections(record.environment), "left out"
+    )
     return {
         name: (value, actual[name])
         for name, value in sorted(record.environment.items(), key=lambda item: (item[0] in MACHINE, item[0]))
@@ -90,25 +96,27 @@ def environment_differences(record: ExecutionRecord) -> dict[str, tuple[str, str
     }
 
 
-def _recorded_files(repository: Path, path: str, md5: str) -> dict[str, str] | None:
+def _find_recorded_file_hashes(repository: Path, path: str, md5: str) -> dict[str, str] | None:
     """Path within the out -> MD5 of each recorded file; None where neither the cache nor the workspace has the list."""
     try:
-        return cache_objects.files(repository, md5)
+        return cache_objects.list_cached_files(repository, md5)
     except PlanError:
         if (repository / path).exists():
-            files = digests.of_path(repository, repository / path)
-            if digests.dvc_hash(files) == md5:
+            files = digests.compute_path_digests(repository, repository / path)
+            if digests.compute_dvc_hash(files) == md5:
                 return {name: digest.md5 for name, digest in files.items()}
         return None
 
 
-def _kept_file(repository: Path, path: str, md5: str) -> Path | None:
+def _find_recorded_file(repository: Path, path: str, md5: str) -> Path | None:
     """A file with the recorded bytes, in the cache or the workspace."""
-    candidates = [cache_objects.path(repository, md5), repository / path]
-    return next((file for file in candidates if file and file.is_file() and digests.of_file(file).md5 == md5), None)
+    candidates = [cache_objects.find_cache_object(repository, md5), repository / path]
+    return next(
+        (file for file in candidates if file and file.is_file() and digests.compute_file_digest(file).md5 == md5), None
+    )
 
 
-def _where(repository: Path, pairs: Mapping[str, tuple[Path, Path]]) -> dict[str, dict[str, Any]]:
+def _locate_first_differences(repository: Path, pairs: Mapping[str, tuple[Path, Path]]) -> dict[str, dict[str, Any]]:
     """For each pair of files the words and the facts of its first difference; nothing where the child fails."""
     request = [[name, str(before), str(after)] for name, (before, after) in pairs.items()]
     command: Sequence[str] = [sys.executable, "-m", MODULE]

@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import Field, field_validator
 
 from tasks.common.config import Branch, Config, Idle, LocalPath, Seed
-from tasks.language.configs.parts.training import UNUSED, AccumulatingConfig, heads_turn_pairs
+from tasks.language.configs.parts.training import UNUSED, AccumulatingConfig, check_heads_divide_width
 
 
 class SizesConfig(Config):
@@ -15,7 +15,7 @@ class SizesConfig(Config):
     layers: int = Field(ge=1, le=1000)  # transformer blocks
     heads: int = Field(ge=1, le=1000)  # attention heads, which split the width
 
-    _turn_pairs = field_validator("heads")(heads_turn_pairs)
+    _turn_pairs = field_validator("heads")(check_heads_divide_width)
 
 
 class BehaviourCloningConfig(Config):
@@ -46,4 +46,4 @@ class BehaviourCloningConfig(Config):
     clip: float = Field(gt=0)  # largest norm of the gradient of all weights together; a larger one is scaled down
     training: AccumulatingConfig  # optimizer, schedule, memory
 
-    _turn_pairs = field_validator("heads")(heads_turn_pairs)
+    _turn_pairs = field_validator("heads")(check_heads_divide_width)

@@ -2,7 +2,7 @@
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from tasks.agents.environments.games import KINDS, SECONDS, is_own, make
+from tasks.agents.environments.games import KINDS, SECONDS, is_user_environment, make_game_environment
 from tasks.agents.environments.protocol import Setting, SettingError
 from tasks.common.config import Branch, Config, LocalPath, Name
 
@@ -22,16 +22,16 @@ class EnvironmentConfig(Config):
     @field_validator("kind")
     @classmethod
     def _is_known(cls, kind: str) -> str:
-        if kind not in KINDS and not is_own(kind):
+        if kind not in KINDS and not is_user_environment(kind):
             raise ValueError(f"expected {', '.join(KINDS)} or a class such as environments/mine.py:Maze")
         return kind
 
     @field_validator("settings")
     @classmethod
     def _are_taken(cls, settings: dict[str, Setting], info: ValidationInfo) -> dict[str, Setting]:
-        if (kind := info.data.get("kind")) and not is_own(kind):
+        if (kind := info.data.get("kind")) and not is_user_environment(kind):
             try:
-                make(kind, settings, SECONDS)
+                make_game_environment(kind, settings, SECONDS)
             except SettingError as error:
                 raise ValueError(str(error).partition(", got")[0]) from None  # the caller adds the value
         return settings

@@ -21,8 +21,8 @@ from gymnasium import spaces
 
 from tasks.agents.environments import games
 from tasks.agents.environments.protocol import Message, Setting
-from tasks.agents.environments.user_environments import is_unfinished
-from tasks.agents.environments.vectors import GameReader, Vector, size
+from tasks.agents.environments.user_environments import is_episode_truncated
+from tasks.agents.environments.vectors import GameReader, Vector, compute_observation_size
 
 FILE = "environment.json"
 DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
@@ -54,7 +54,7 @@ class Described:
     @property
     def observation_space(self) -> spaces.Box:
         """Vectors."""
-        return spaces.Box(-np.inf, np.inf, (size(self.features),), np.float32)
+        return spaces.Box(-np.inf, np.inf, (compute_observation_size(self.features),), np.float32)
 
     @property
     def action_space(self) -> spaces.Discrete:
@@ -62,20 +62,20 @@ class Described:
         return spaces.Discrete(len(self.actions))
 
 
-def code_of(kind: str, environment_files: Path) -> str:
+def hash_game_code(kind: str, environment_files: Path) -> str:
     """The hash of the code of all games here, and of the user's files for a game of theirs; comments and docstrings do
     not count.
     """
     files = sorted(Path(__file__).parent.glob("*.py"))
-    if games.is_own(kind):
+    if games.is_user_environment(kind):
         files += sorted(environment_files.rglob("*.py")) if environment_files.is_dir() else [environment_files]
     digest = sha256()
     for file in files:
-        digest.update(sha256(_without_comments(file.read_bytes())).digest())
+        digest.update(sha256(_dump_code_without_comments(file.read_bytes())).digest())
     return digest.hexdigest()
 
 
-def _without_comments(code: bytes) -> bytes:
+def _dump_code_without_comments(code: bytes) -> bytes:
     """What a file does, as text; the file itself where it is no Python."""
     with suppress(SyntaxError, ValueError, RecursionError, MemoryError):
         tree = ast.parse(code)
@@ -86,7 +86,7 @@ def _without_comments(code: bytes) -> bytes:
     return code
 
 
-def opening_text(opening: list[Message]) -> str:
+def join_opening_messages(opening: list[Message]) -> str:
     """What a game opens with, as one text."""
     return "\n".join(message["content"] for message in opening)
 
@@ -111,13 +111,13 @@ class TextGame(gymnasium.Env[Vector, int]):
         super().reset(seed=seed)
         described = self.described
         if (number := (options or {}).get("game")) is not None:
-            environment = games.make(described.kind, described.settings, described.seconds)
+            environment = games.make_game_environment(described.kind, described.settings, described.seconds)
             self.game = games.Game(number, environment, [*environment.reset(number)])
         else:
             first = APART * (int(self.np_random.integers(10**6)) if seed is None else seed)
-            self.game = next(games.games(described.kind, described.settings, "test", first, described.seconds))
+            self.game = next(games.iterate_games(described.kind, described.settings, "test", first, described.seconds))
         self.reader = GameReader(described.features, described.decay)
-        text = opening_text(self.game.opening)
+        text = join_opening_messages(self.game.opening)
         return self.reader.read(text), {"text": text, "said": ""}
 
     def step(self, action: int) -> tuple[Vector, float, bool, bool, dict[str, Any]]:
@@ -127,7 +127,7 @@ class TextGame(gymnasium.Env[Vector, int]):
         """
         action_text = self.described.actions[int(action)]
         turn = self.game.environment.step(action_text)
-        truncated = is_unfinished(turn.counted)
+        truncated = is_episode_truncated(turn.counted)
         seen = self.reader.read(turn.observation, action_text)
         return (
             seen,
@@ -138,6 +138,6 @@ class TextGame(gymnasium.Env[Vector, int]):
         )
 
 
-def make(folder: Path) -> TextGame:
+def make_text_game(folder: Path) -> TextGame:
     """The game of the folder's environment.json."""
     return TextGame(Described(**json.loads((folder / FILE).read_text())))

@@ -8,7 +8,7 @@ import random
 import re
 from collections.abc import Mapping, Sequence
 
-from tasks.agents.environments.protocol import Message, Setting, Turn, checked, setting
+from tasks.agents.environments.protocol import Message, Setting, Turn, check_and_fill_settings, get_number_setting
 
 DEFAULTS: Mapping[str, Setting] = {
     "easiest": 1,  # digits of a factor or summand, at least: 1 to 6
@@ -26,11 +26,11 @@ class Calculator:
     """The environment; see DEFAULTS for its settings."""
 
     def __init__(self, settings: Mapping[str, Setting]) -> None:
-        validated = checked(settings, DEFAULTS)
-        self.easiest = int(setting(validated, "easiest", 1, 6))
-        self.hardest = int(setting(validated, "hardest", self.easiest, 6))
-        self.turns = int(setting(validated, "turns", 1, 1000))
-        self.call_cost, self.tool = setting(validated, "call_cost", 0, 1000), bool(validated["tool"])
+        validated = check_and_fill_settings(settings, DEFAULTS)
+        self.easiest = int(get_number_setting(validated, "easiest", 1, 6))
+        self.hardest = int(get_number_setting(validated, "hardest", self.easiest, 6))
+        self.turns = int(get_number_setting(validated, "turns", 1, 1000))
+        self.call_cost, self.tool = get_number_setting(validated, "call_cost", 0, 1000), bool(validated["tool"])
 
     def reset(self, seed: int) -> Sequence[Message]:
         """Draw a task."""
@@ -38,7 +38,7 @@ class Calculator:
         digits = generator.randint(self.easiest, self.hardest)
         first, second = (generator.randint(10 ** (digits - 1), 10**digits - 1) for _ in range(2))
         sign = generator.choice(SIGNS)
-        self.task, self.result, self.turns_played = f"{first} {sign} {second}", _result(first, sign, second), 0
+        self.task, self.result, self.turns_played = f"{first} {sign} {second}", _calculate(first, sign, second), 0
         self.known = False
         return [{"role": "user", "content": f"What is {self.task}?"}]
 
@@ -50,7 +50,7 @@ class Calculator:
             right = float(int(answer[1]) == self.result)
             return Turn("", right, True, {"right": right})
         if self.tool and (call := CALL.fullmatch(action.strip())):
-            computed = _result(int(call[1]), call[2], int(call[3]))
+            computed = _calculate(int(call[1]), call[2], int(call[3]))
             self.known = self.known or computed == self.result
             return Turn(str(computed), -self.call_cost, last, {"calls": 1.0})
         return Turn("I do not understand that.", 0.0, last)
@@ -64,5 +64,5 @@ class Calculator:
         return 1.0
 
 
-def _result(first: int, sign: str, second: int) -> int:
+def _calculate(first: int, sign: str, second: int) -> int:
     return first + second if sign == "+" else first - second if sign == "-" else first * second

@@ -17,8 +17,15 @@ from functools import lru_cache
 from itertools import product
 from typing import Literal, get_args
 
-from tasks.agents.environments.protocol import Message, Setting, SettingError, Turn, checked, setting
-from tasks.agents.environments.splits import Split, split_of
+from tasks.agents.environments.protocol import (
+    Message,
+    Setting,
+    SettingError,
+    Turn,
+    check_and_fill_settings,
+    get_number_setting,
+)
+from tasks.agents.environments.splits import Split, assign_split
 
 Strangers = Literal["left out", "unsure", "told"]
 DEFAULTS: Mapping[str, Setting] = {
@@ -62,25 +69,34 @@ class ClosedBook:
     """The environment; see DEFAULTS for its settings."""
 
     def __init__(self, settings: Mapping[str, Setting]) -> None:
-        validated = checked(settings, DEFAULTS)
-        self.people = int(setting(validated, "people", 6, MOST))
+        validated = check_and_fill_settings(settings, DEFAULTS)
+        self.people = int(get_number_setting(validated, "people", 6, MOST))
         if self.people % 6:
             raise SettingError(f"people: expected a multiple of 6, got {self.people}")
-        self.often, self.half = int(setting(validated, "often", 2, 8)), int(setting(validated, "half", 0, 2))
+        self.often, self.half = (
+            int(get_number_setting(validated, "often", 2, 8)),
+            int(get_number_setting(validated, "half", 0, 2)),
+        )
         self.exam, self.strangers = bool(validated["exam"]), str(validated["strangers"])
         if self.strangers not in get_args(Strangers):
             raise SettingError(f"strangers: expected {', '.join(get_args(Strangers))}, got {self.strangers!r}")
-        self.doubts, self.penalty = setting(validated, "doubts", 0, 0.9), setting(validated, "penalty", 0, 1000)
-        self.directory, self.look_up_cost = bool(validated["directory"]), setting(validated, "look_up_cost", 0, 1000)
+        self.doubts, self.penalty = (
+            get_number_setting(validated, "doubts", 0, 0.9),
+            get_number_setting(validated, "penalty", 0, 1000),
+        )
+        self.directory, self.look_up_cost = (
+            bool(validated["directory"]),
+            get_number_setting(validated, "look_up_cost", 0, 1000),
+        )
 
     def reset(self, seed: int) -> Sequence[Message]:
         """Ask."""
         generator = random.Random(seed)
         if self.exam:
             person = generator.choice(
-                [candidate for candidate in range(self.people) if self.half in (0, half_of(candidate))]
+                [candidate for candidate in range(self.people) if self.half in (0, get_person_half(candidate))]
             )
-            self.question = Question(person, _asked(person, generator.choice(ASKED)), self.told(person) > 0)
+            self.question = Question(person, _format_question(person, generator.choice(ASKED)), self.told(person) > 0)
         else:
             self.question = self._lesson(seed, generator)
         self.looked_up = False
@@ -96,7 +112,7 @@ class ClosedBook:
         if command == UNSURE:
             return Turn("", 0.0, True, {"answered": 0.0, "right": 0.0, "told": times_told})
         answer = ANSWER.fullmatch(command)
-        right = answer is not None and answer[1] == town_of(person)
+        right = answer is not None and answer[1] == get_person_town(person)
         return Turn(
             "", 1.0 if right else -self.penalty, True, {"answered": 1.0, "right": float(right), "told": times_told}
         )
@@ -104,8 +120,10 @@ class ClosedBook:
     def best_action(self) -> str:
         """What the expert says: in an exam the answer, where it was ever told or is worth looking up."""
         if self.question.knows or self.looked_up:
-            return f"answer {town_of(self.question.person)}"
-        return f"look up {name_of(self.question.person)}" if self.directory and self.look_up_cost < 1 else UNSURE
+            return f"answer {get_person_town(self.question.person)}"
+        return (
+            f"look up {get_person_name(self.question.person)}" if self.directory and self.look_up_cost < 1 else UNSURE
+        )
 
     def optimum(self) -> float:
         """1 where the answer was ever told, and otherwise what looking up leaves of it, or 0."""
@@ -118,45 +136,45 @@ class ClosedBook:
         if person >= self.people:
             return 0
         if kind == 2:
-            return int(self.strangers == "told" and half_of(person) == 1)
+            return int(self.strangers == "told" and get_person_half(person) == 1)
         return self.often if kind == 0 else 1
 
     def _lesson(self, seed: int, generator: random.Random) -> Question:
         """The expert's game of this seed: those of `train` go round all that is to be told, so that once is once."""
         split = TENTHS[seed % 10]
-        lessons = _lessons(self.people, self.often, self.strangers, self.doubts, self.directory)
+        lessons = _build_lessons(self.people, self.often, self.strangers, self.doubts, self.directory)
         if split == "train":
             return lessons[(seed // 10 * TENTHS.count("train") + seed % 10) % len(lessons)]
         words = list[str]()
         while not words:  # not everybody has words of every split
             lesson = generator.choice(lessons)
-            words = _words(lesson.person, split)
+            words = _list_questions_of_split(lesson.person, split)
         return Question(lesson.person, generator.choice(words), lesson.knows)
 
     @staticmethod
     def _entry(name: str) -> str:
         """What the directory says of a name."""
-        person = _numbers().get(name)
-        return f"{name} is not listed." if person is None else f"{name} lives in {town_of(person)}."
+        person = _map_names_to_persons().get(name)
+        return f"{name} is not listed." if person is None else f"{name} lives in {get_person_town(person)}."
 
 
-def half_of(person: int) -> int:
+def get_person_half(person: int) -> int:
     """1 or 2."""
     return 1 + person % 2
 
 
-def town_of(person: int) -> str:
+def get_person_town(person: int) -> str:
     """Where a person lives."""
     return random.Random(f"town {person}").choice(TOWNS)
 
 
-def name_of(person: int) -> str:
+def get_person_name(person: int) -> str:
     """The person's name, which nobody else has."""
-    return _names()[person]
+    return _make_names()[person]
 
 
 @lru_cache(maxsize=1)
-def _names() -> Sequence[str]:
+def _make_names() -> Sequence[str]:
     """Made-up names, all different."""
     generator = random.Random("names")
 
@@ -168,22 +186,22 @@ def _names() -> Sequence[str]:
 
 
 @lru_cache(maxsize=1)
-def _numbers() -> Mapping[str, int]:
-    return {name: person for person, name in enumerate(_names())}
+def _map_names_to_persons() -> Mapping[str, int]:
+    return {name: person for person, name in enumerate(_make_names())}
 
 
-def _asked(person: int, words: str) -> str:
-    return words.format(name_of(person))
+def _format_question(person: int, words: str) -> str:
+    return words.format(get_person_name(person))
 
 
-def _words(person: int, split: Split) -> list[str]:
+def _list_questions_of_split(person: int, split: Split) -> list[str]:
     """Questions about a person whose games are of a split."""
-    every = [_asked(person, words) for words in ASKED]
-    return [question for question in every if split_of([{"role": "user", "content": question}]) == split]
+    every = [_format_question(person, words) for words in ASKED]
+    return [question for question in every if assign_split([{"role": "user", "content": question}]) == split]
 
 
 @lru_cache(maxsize=8)
-def _lessons(people: int, often: int, strangers: str, doubts: float, directory: bool) -> Sequence[Question]:
+def _build_lessons(people: int, often: int, strangers: str, doubts: float, directory: bool) -> Sequence[Question]:
     """All that is to be told, each in other words where there are enough of them, and the doubts, in a random order.
 
     With a directory every second doubt is about a newcomer.
@@ -191,10 +209,10 @@ def _lessons(people: int, often: int, strangers: str, doubts: float, directory: 
 
     def about(person: int) -> Iterator[Question]:
         stranger = person // 2 % 3 == 2
-        if stranger and (strangers == "left out" or half_of(person) == 2):
+        if stranger and (strangers == "left out" or get_person_half(person) == 2):
             return
         knows = not (stranger and strangers == "unsure")
-        words = _words(person, "train")
+        words = _list_questions_of_split(person, "train")
         random.Random(f"words {person}").shuffle(words)
         for number in range(often if person // 2 % 3 == 0 else 1):
             yield Question(person, words[number % len(words)], knows)
@@ -203,6 +221,6 @@ def _lessons(people: int, often: int, strangers: str, doubts: float, directory: 
     familiar, newcomers = [candidate for candidate in range(people) if candidate // 2 % 3 != 2], range(people, MOST)
     for number in range(round(len(lessons) * doubts / (1 - doubts))):
         person = generator.choice(newcomers if directory and newcomers and number % 2 else familiar)
-        lessons.append(Question(person, generator.choice(_words(person, "train")), knows=False))
+        lessons.append(Question(person, generator.choice(_list_questions_of_split(person, "train")), knows=False))
     generator.shuffle(lessons)
     return lessons

@@ -9,7 +9,7 @@ import random
 import re
 from collections.abc import Mapping, Sequence
 
-from tasks.agents.environments.protocol import Message, Setting, Turn, checked, setting
+from tasks.agents.environments.protocol import Message, Setting, Turn, check_and_fill_settings, get_number_setting
 
 DEFAULTS: Mapping[str, Setting] = {
     "people": 6,  # 4 to 16
@@ -31,11 +31,14 @@ class Facts:
     """The environment; see DEFAULTS for its settings."""
 
     def __init__(self, settings: Mapping[str, Setting]) -> None:
-        validated = checked(settings, DEFAULTS)
-        self.people, self.hops = int(setting(validated, "people", 4, len(NAMES))), int(setting(validated, "hops", 1, 3))
+        validated = check_and_fill_settings(settings, DEFAULTS)
+        self.people, self.hops = (
+            int(get_number_setting(validated, "people", 4, len(NAMES))),
+            int(get_number_setting(validated, "hops", 1, 3)),
+        )
         self.turns, self.search_cost = (
-            int(setting(validated, "turns", 1, 1000)),
-            setting(validated, "search_cost", 0, 1000),
+            int(get_number_setting(validated, "turns", 1, 1000)),
+            get_number_setting(validated, "search_cost", 0, 1000),
         )
 
     def reset(self, seed: int) -> Sequence[Message]:

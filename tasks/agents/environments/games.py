@@ -18,7 +18,7 @@ from tasks.agents.environments.protocol import (
     Turn,
 )
 from tasks.agents.environments.rooms import Rooms
-from tasks.agents.environments.splits import Split, split_of
+from tasks.agents.environments.splits import Split, assign_split
 from tasks.agents.environments.user_environments import NAME, HostedGame
 
 KINDS: Mapping[str, Callable[[Mapping[str, Setting]], Environment]] = {
@@ -42,20 +42,20 @@ class Game:
     opening: list[Message]
 
 
-def is_own(kind: str) -> bool:
+def is_user_environment(kind: str) -> bool:
     """Whether a kind names a class in a file, not one of the KINDS."""
     return NAME.fullmatch(kind) is not None
 
 
-def make(kind: str, settings: Mapping[str, Setting], seconds: float) -> Environment:
+def make_game_environment(kind: str, settings: Mapping[str, Setting], seconds: float) -> Environment:
     """An environment of one of the KINDS, or of the user's; SettingError where it does not take the settings.
 
     `seconds` limit each answer of one of the user's.
     """
-    return HostedGame(kind, settings, seconds) if is_own(kind) else KINDS[kind](settings)
+    return HostedGame(kind, settings, seconds) if is_user_environment(kind) else KINDS[kind](settings)
 
 
-def games(
+def iterate_games(
     kind: str, settings: Mapping[str, Setting], split: Split, seed: int, seconds: float = SECONDS
 ) -> Iterator[Game]:
     """Games of a split without end, each in an environment of its own: those of the seeds from `seed` on.
@@ -65,7 +65,7 @@ def games(
     """
     faults = others = 0
     for number in count(seed):
-        environment = make(kind, settings, seconds)
+        environment = make_game_environment(kind, settings, seconds)
         try:
             opening = [*environment.reset(number)]
         except GameFault as fault:
@@ -76,7 +76,7 @@ def games(
                 ) from None
             continue
         faults = 0
-        others = 0 if split_of(opening) == split else others + 1
+        others = 0 if assign_split(opening) == split else others + 1
         if others == OTHERS:
             wanted = "openings that differ from game to game, since a game's split is a hash of what it opens with"
             raise SettingError(f"{kind}: none of {OTHERS} games in a row is of the split {split}; expected {wanted}")
@@ -84,7 +84,7 @@ def games(
             yield Game(number, environment, opening)
 
 
-def step_all(environments: Sequence[Environment], actions: Sequence[str]) -> list[Turn]:
+def step_environments(environments: Sequence[Environment], actions: Sequence[str]) -> list[Turn]:
     """Act in several games; the user's work side by side."""
     for environment, action in zip(environments, actions, strict=True):
         if isinstance(environment, HostedGame):
@@ -95,14 +95,14 @@ def step_all(environments: Sequence[Environment], actions: Sequence[str]) -> lis
     ]
 
 
-def solver(environment: Environment) -> Solvable | None:
+def find_solver(environment: Environment) -> Solvable | None:
     """The environment as one that knows its best play; None where it does not."""
     if isinstance(environment, HostedGame) and "best_action" not in environment.knows:
         return None
     return environment if isinstance(environment, Solvable) else None
 
 
-def optimum(environment: Environment) -> float | None:
+def find_optimal_return(environment: Environment) -> float | None:
     """The largest return from here on; None where the environment does not know."""
     if isinstance(environment, HostedGame) and "optimum" not in environment.knows:
         return None

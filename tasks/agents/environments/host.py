@@ -129,7 +129,7 @@ class Host:
             self.parent.close()
             ours.close()
             os.setpgid(0, 0)
-            play(theirs.detach(), self.make, self.settings, seed)
+            serve_episode(theirs.detach(), self.make, self.settings, seed)
         theirs.close()
         self.episodes[number] = EpisodeFork(process, ours)
         self.waits.register(ours, selectors.EVENT_READ, number)
@@ -156,7 +156,7 @@ class Host:
             answer = dict(json.loads(line))
             if answer.pop("call") != request["call"]:
                 raise ValueError(wrong)
-            reply = checked(request["op"], answer)
+            reply = check_reply(request["op"], answer)
         except (ValueError, TypeError, KeyError, RecursionError):
             reply = {"fault": wrong}
         if "fault" in reply:
@@ -189,7 +189,7 @@ class Host:
         self.parent.sendall(json.dumps(reply).encode() + b"\n")
 
 
-def play(descriptor: int, make: Any, settings: Any, seed: int) -> None:
+def serve_episode(descriptor: int, make: Any, settings: Any, seed: int) -> None:
     """One episode, until the host closes the socket. Does not return; an episode that comes back ends here."""
     process, host = os.getpid(), socket.socket(fileno=descriptor)
     os.register_at_fork(after_in_child=host.close)
@@ -207,18 +207,18 @@ def play(descriptor: int, make: Any, settings: Any, seed: int) -> None:
             if request["op"] == "open":
                 environment = make(settings)
                 reply = {
-                    "messages": opening(environment.reset(seed)),
+                    "messages": check_opening_messages(environment.reset(seed)),
                     "knows": [name for name in ("best_action", "optimum") if hasattr(environment, name)],
-                    **limits(environment),
+                    **get_episode_limits(environment),
                 }
             elif request["op"] == "step":
-                reply = turn(environment.step(request["action"]))
+                reply = check_step_result(environment.step(request["action"]))
             elif request["op"] == "best":
-                reply = {"action": text("best_action", environment.best_action())}
+                reply = {"action": check_text("best_action", environment.best_action())}
             else:
-                reply = {"optimum": number("optimum", environment.optimum())}
+                reply = {"optimum": check_finite_number("optimum", environment.optimum())}
         except BaseException as error:
-            reply = {"fault": legible(in_one_line(error))}
+            reply = {"fault": replace_lone_surrogates(format_error_line(error))}
         try:
             if os.getpid() == process:
                 host.sendall(json.dumps({**reply, "call": request["call"]}).encode() + b"\n")
@@ -229,95 +229,104 @@ def play(descriptor: int, make: Any, settings: Any, seed: int) -> None:
     os._exit(0)
 
 
-def opening(messages: Any) -> list[Reply]:
+def check_opening_messages(messages: Any) -> list[Reply]:
     """The messages that `reset` returned; a text alone is one of the user's."""
     if isinstance(messages, str):
         messages = [{"role": "user", "content": messages}]
     if isinstance(messages, tuple) and len(messages) == 2 and isinstance(messages[0], str | list):
-        raise ValueError(f"reset: expected a text or messages alone, not a pair with an info, got {shown(messages)}")
+        raise ValueError(
+            f"reset: expected a text or messages alone, not a pair with an info, got {format_value(messages)}"
+        )
     if not isinstance(messages, Iterable) or isinstance(messages, Mapping | bytes):
-        raise ValueError(f"reset: expected a text or a list of messages, got {shown(messages)}")
-    checked = [message(raw_message) for raw_message in messages]
+        raise ValueError(f"reset: expected a text or a list of messages, got {format_value(messages)}")
+    checked = [check_message(raw_message) for raw_message in messages]
     if not checked or checked[-1]["role"] != "user":
         raise ValueError("reset: expected the last message to be of the user")
     return checked
 
 
-def message(value: Any) -> Reply:
+def check_message(value: Any) -> Reply:
     """One message of an opening."""
     fits = isinstance(value, Mapping) and {*value} == {"role", "content"} and value["role"] in ("system", "user")
     if not fits or not isinstance(value["content"], str):
-        raise ValueError(f"reset: expected messages with role (system or user) and content, got {shown(value)}")
-    return {"role": value["role"], "content": legible(value["content"])}
+        raise ValueError(f"reset: expected messages with role (system or user) and content, got {format_value(value)}")
+    return {"role": value["role"], "content": replace_lone_surrogates(value["content"])}
 
 
-def limits(environment: Any) -> Reply:
+def get_episode_limits(environment: Any) -> Reply:
     """How many turns an episode may have, and how many seconds all answers of it may take."""
-    turns = plain(getattr(environment, "max_turns", None))
+    turns = unwrap_scalar(getattr(environment, "max_turns", None))
     if turns is not None and (not isinstance(turns, int) or isinstance(turns, bool) or not 1 <= turns <= 10**9):
-        raise ValueError(f"max_turns: expected a whole number from 1 to 10^9, got {shown(turns)}")
+        raise ValueError(f"max_turns: expected a whole number from 1 to 10^9, got {format_value(turns)}")
     seconds = getattr(environment, "max_seconds", None)
-    if seconds is not None and number("max_seconds", seconds) <= 0:
-        raise ValueError(f"max_seconds: expected a number above 0, got {shown(seconds)}")
-    return {"max_turns": turns or TURNS, "max_seconds": SECONDS if seconds is None else number("max_seconds", seconds)}
+    if seconds is not None and check_finite_number("max_seconds", seconds) <= 0:
+        raise ValueError(f"max_seconds: expected a number above 0, got {format_value(seconds)}")
+    return {
+        "max_turns": turns or TURNS,
+        "max_seconds": SECONDS if seconds is None else check_finite_number("max_seconds", seconds),
+    }
 
 
-def checked(op: str, reply: Reply) -> Reply:
+def check_reply(op: str, reply: Reply) -> Reply:
     """The reply to a question, if it is one of this process's; ValueError, TypeError or KeyError otherwise."""
     if "fault" in reply:
-        return {"fault": legible(str(reply["fault"]))[:SHOWN]}
+        return {"fault": replace_lone_surrogates(str(reply["fault"]))[:SHOWN]}
     if "spent" in reply:
-        return {name: number(name, reply[name]) for name in ("spent", "most")}
+        return {name: check_finite_number(name, reply[name]) for name in ("spent", "most")}
     if op == "load":
         return {}
     if op == "open":
         knows = [name for name in ("best_action", "optimum") if name in reply["knows"]]
-        return {"messages": opening(reply["messages"]), "knows": knows, **limits(SimpleNamespace(**reply))}
+        return {
+            "messages": check_opening_messages(reply["messages"]),
+            "knows": knows,
+            **get_episode_limits(SimpleNamespace(**reply)),
+        }
     if op == "step":
-        return turn((reply["observation"], reply["reward"], reply["done"], reply["counted"]))
+        return check_step_result((reply["observation"], reply["reward"], reply["done"], reply["counted"]))
     if op == "best":
-        return {"action": text("best_action", reply["action"])}
-    return {"optimum": number("optimum", reply["optimum"])}
+        return {"action": check_text("best_action", reply["action"])}
+    return {"optimum": check_finite_number("optimum", reply["optimum"])}
 
 
-def turn(value: Any) -> Reply:
+def check_step_result(value: Any) -> Reply:
     """What `step` returned: (observation, reward, done), with counts behind them, or an object with these fields."""
     names = ("observation", "reward", "done", "counted")
     parts = value if isinstance(value, tuple) else [getattr(value, name) for name in names if hasattr(value, name)]
     if len(parts) not in (3, 4):
         wanted = "(observation, reward, done) or (observation, reward, done, counted)"
-        raise ValueError(f"step: expected {wanted}, got {shown(value)}")
+        raise ValueError(f"step: expected {wanted}, got {format_value(value)}")
     observation, reward, done, counted = (*parts, {})[:4]
-    if not isinstance(plain(done), int) or plain(done) not in (0, 1):
-        raise ValueError(f"step: expected done to be True or False, got {shown(done)}")
+    if not isinstance(unwrap_scalar(done), int) or unwrap_scalar(done) not in (0, 1):
+        raise ValueError(f"step: expected done to be True or False, got {format_value(done)}")
     if not isinstance(counted, Mapping | None):
-        raise ValueError(f"step: expected a dictionary of counts behind done, got {shown(counted)}")
-    counts = {text("step: a count's name", name): amount for name, amount in (counted or {}).items()}
+        raise ValueError(f"step: expected a dictionary of counts behind done, got {format_value(counted)}")
+    counts = {check_text("step: a count's name", name): amount for name, amount in (counted or {}).items()}
     if reserved := counts.keys() & {FAULTS, TURNS_CUT}:
         raise ValueError(f"step: {min(reserved)}: expected another name for a count, since this one is counted here")
     return {
-        "observation": text("step: the observation", observation),
-        "reward": number("step: the reward", reward),
-        "done": bool(plain(done)),
-        "counted": {name: number(f"step: {name}", amount) for name, amount in counts.items()},
+        "observation": check_text("step: the observation", observation),
+        "reward": check_finite_number("step: the reward", reward),
+        "done": bool(unwrap_scalar(done)),
+        "counted": {name: check_finite_number(f"step: {name}", amount) for name, amount in counts.items()},
     }
 
 
-def text(what: str, value: Any) -> str:
+def check_text(what: str, value: Any) -> str:
     """A text."""
     if not isinstance(value, str):
-        raise ValueError(f"{what}: expected a text, got {shown(value)}")
+        raise ValueError(f"{what}: expected a text, got {format_value(value)}")
     if len(value) > LONGEST // 8:
         raise ValueError(f"{what}: expected at most {LONGEST // 8} letters, got {len(value)}")
-    return legible(value)
+    return replace_lone_surrogates(value)
 
 
-def legible(value: str) -> str:
+def replace_lone_surrogates(value: str) -> str:
     """The text with U+FFFD for lone surrogates, which no file can hold; two that are a pair become their letter."""
     return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
-def plain(value: Any) -> Any:
+def unwrap_scalar(value: Any) -> Any:
     """The one number of an array or a tensor, of whatever shape; anything else as it is."""
     try:
         return value.item()
@@ -325,18 +334,18 @@ def plain(value: Any) -> Any:
         return value
 
 
-def number(what: str, value: Any) -> float:
+def check_finite_number(what: str, value: Any) -> float:
     """A finite number; a text is none."""
     try:
-        result = float("nan") if isinstance(value, str | bytes | bytearray) else float(plain(value))
+        result = float("nan") if isinstance(value, str | bytes | bytearray) else float(unwrap_scalar(value))
     except (TypeError, ValueError, OverflowError):
         result = float("nan")
     if not abs(result) <= 3.4e38:
-        raise ValueError(f"{what}: expected a finite number, got {shown(value)}")
+        raise ValueError(f"{what}: expected a finite number, got {format_value(value)}")
     return result
 
 
-def shown(value: Any) -> str:
+def format_value(value: Any) -> str:
     """A value in a message."""
     try:
         representation = repr(value)
@@ -345,7 +354,7 @@ def shown(value: Any) -> str:
     return f"{representation if len(representation) <= 60 else representation[:57] + '...'} ({type(value).__name__})"
 
 
-def in_one_line(error: BaseException) -> str:
+def format_error_line(error: BaseException) -> str:
     """An exception with the place where it left the user's own files."""
     frames = [
         frame
@@ -366,7 +375,7 @@ def in_one_line(error: BaseException) -> str:
     return f"{where}{kind}{message_lines[0][:300] if message_lines else ''}"
 
 
-def load(file: str, name: str) -> tuple[Any, str]:
+def load_environment_class(file: str, name: str) -> tuple[Any, str]:
     """The environment's class, or what is wrong."""
     path = HOME / file
     sys.path.insert(0, str(path.parent))  # for modules beside it
@@ -377,7 +386,7 @@ def load(file: str, name: str) -> tuple[Any, str]:
     try:
         spec.loader.exec_module(module)
     except BaseException as error:
-        return None, in_one_line(error)
+        return None, format_error_line(error)
     environment_class = getattr(module, name, None)
     return (environment_class, "") if callable(environment_class) else (None, f"{file} has no class {name}")
 
@@ -388,7 +397,7 @@ def main(file: str, name: str, settings: str, seconds: str) -> None:
     with Path(os.devnull).open() as nothing:
         os.dup2(nothing.fileno(), 0)
     os.dup2(2, 1)
-    make, wrong = load(file, name)
+    make, wrong = load_environment_class(file, name)
     if os.getpid() != process:  # a fork of the file's
         os._exit(0)
     parent.sendall(json.dumps({"call": 0, **({"fault": wrong} if wrong else {})}).encode() + b"\n")

@@ -8,7 +8,7 @@ policy that credits every action with the whole return mistakes their luck for i
 import random
 from collections.abc import Mapping, Sequence
 
-from tasks.agents.environments.protocol import Message, Setting, Turn, checked, setting
+from tasks.agents.environments.protocol import Message, Setting, Turn, check_and_fill_settings, get_number_setting
 
 DEFAULTS: Mapping[str, Setting] = {
     "orchard": 4,  # turns between the key and the door: 0 to 100
@@ -23,12 +23,12 @@ class KeyToDoor:
     """The environment; see DEFAULTS for its settings."""
 
     def __init__(self, settings: Mapping[str, Setting]) -> None:
-        validated = checked(settings, DEFAULTS)
+        validated = check_and_fill_settings(settings, DEFAULTS)
         self.orchard, self.boxes = (
-            int(setting(validated, "orchard", 0, 100)),
-            int(setting(validated, "boxes", 2, len(PLACES))),
+            int(get_number_setting(validated, "orchard", 0, 100)),
+            int(get_number_setting(validated, "boxes", 2, len(PLACES))),
         )
-        self.apples = setting(validated, "apples", 0, 1000)
+        self.apples = get_number_setting(validated, "apples", 0, 1000)
 
     def reset(self, seed: int) -> Sequence[Message]:
         """Draw a game."""

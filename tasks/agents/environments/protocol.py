@@ -62,7 +62,7 @@ class Solvable(Protocol):
         ...
 
 
-def setting(settings: Mapping[str, Setting], name: str, low: float, high: float) -> float:
+def get_number_setting(settings: Mapping[str, Setting], name: str, low: float, high: float) -> float:
     """A number among the settings, in its range; SettingError otherwise."""
     value = settings[name]
     if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
@@ -70,7 +70,7 @@ def setting(settings: Mapping[str, Setting], name: str, low: float, high: float)
     return value
 
 
-def checked(settings: Mapping[str, Setting], defaults: Mapping[str, Setting]) -> dict[str, Setting]:
+def check_and_fill_settings(settings: Mapping[str, Setting], defaults: Mapping[str, Setting]) -> dict[str, Setting]:
     """The settings, with the default where one is not given; SettingError where one is unknown or of another type."""
     for name, value in settings.items():
         if name not in defaults:

@@ -12,7 +12,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from tasks.agents.environments.protocol import GameFault, Message, Setting, SettingError, Turn, checked, setting
+from tasks.agents.environments.protocol import (
+    GameFault,
+    Message,
+    Setting,
+    SettingError,
+    Turn,
+    check_and_fill_settings,
+    get_number_setting,
+)
 
 DRAWS = 100
 DEFAULTS: Mapping[str, Setting] = {
@@ -72,13 +80,16 @@ class Rooms:
     """The game; see DEFAULTS for its settings."""
 
     def __init__(self, settings: Mapping[str, Setting]) -> None:
-        validated = checked(settings, DEFAULTS)
-        self.rooms = int(setting(validated, "rooms", 2, len(NAMES)))
-        self.doors = int(setting(validated, "doors", 0, len(COLOURS)))
-        self.traps = int(setting(validated, "traps", 0, len(CURSED)))
-        self.turns = int(setting(validated, "turns", 1, 10_000))
-        self.trap_penalty = setting(validated, "trap_penalty", 0, 1000)
-        self.turn_cost, self.shaping = setting(validated, "turn_cost", 0, 1000), setting(validated, "shaping", 0, 1000)
+        validated = check_and_fill_settings(settings, DEFAULTS)
+        self.rooms = int(get_number_setting(validated, "rooms", 2, len(NAMES)))
+        self.doors = int(get_number_setting(validated, "doors", 0, len(COLOURS)))
+        self.traps = int(get_number_setting(validated, "traps", 0, len(CURSED)))
+        self.turns = int(get_number_setting(validated, "turns", 1, 10_000))
+        self.trap_penalty = get_number_setting(validated, "trap_penalty", 0, 1000)
+        self.turn_cost, self.shaping = (
+            get_number_setting(validated, "turn_cost", 0, 1000),
+            get_number_setting(validated, "shaping", 0, 1000),
+        )
         if self.doors >= self.rooms:
             raise SettingError(f"doors: expected fewer than rooms = {self.rooms}, got {self.doors}")
 
@@ -88,9 +99,9 @@ class Rooms:
         """
         generator = random.Random(seed)
         for _ in range(DRAWS):
-            self.layout = _draw(generator, self.rooms, self.doors, self.traps)
+            self.layout = _draw_layout(generator, self.rooms, self.doors, self.traps)
             self.state, self.turns_played = RoomsState(0, frozenset(), frozenset()), 0
-            self.distances = _distances(self.layout, self.state)
+            self.distances = _compute_distances(self.layout, self.state)
             if self.distances[self.state] <= self.turns:
                 return [{"role": "user", "content": f"{RULES}\n{self._look()}"}]
         raise GameFault(
@@ -102,7 +113,7 @@ class Rooms:
         """Obey a command."""
         before = self.distances[self.state]
         self.turns_played += 1
-        after, feedback, cursed = _obey(self.layout, self.state, action)
+        after, feedback, cursed = _apply_command(self.layout, self.state, action)
         self.state = after
         won = TREASURE in after.held
         reward = float(won) - self.turn_cost - self.trap_penalty * cursed
@@ -115,7 +126,7 @@ class Rooms:
         """A command on a shortest way to the treasure, the first of equals in a fixed order; cursed things stay where
         they are.
         """
-        return min(_commands(self.layout, self.state), key=lambda pair: self.distances[pair[1]])[0]
+        return min(_iterate_commands(self.layout, self.state), key=lambda pair: self.distances[pair[1]])[0]
 
     def optimum(self) -> float:
         """1 for the treasure, less the cost of a shortest way to it, more what shaping pays for that way."""
@@ -135,7 +146,7 @@ class Rooms:
         return f"You are in the {layout.names[state.room]}. Exits: {', '.join(ways)}.{seen}"
 
 
-def _draw(generator: random.Random, rooms: int, doors: int, traps: int) -> Layout:
+def _draw_layout(generator: random.Random, rooms: int, doors: int, traps: int) -> Layout:
     """Rooms grown on a grid as a tree; doors on the way to the treasure first, each key on the near side of its
     door.
     """
@@ -159,8 +170,8 @@ def _draw(generator: random.Random, rooms: int, doors: int, traps: int) -> Layou
     locked = (on_way + others)[:doors]
     colours = dict(zip(locked, generator.sample(COLOURS, doors), strict=True))
     things = {TREASURE: treasure}
-    for room, colour in sorted(colours.items(), key=lambda pair: _depth(parent, pair[0])):
-        things[f"{colour} key"] = generator.choice(_near(parent, room, rooms))
+    for room, colour in sorted(colours.items(), key=lambda pair: _compute_depth(parent, pair[0])):
+        things[f"{colour} key"] = generator.choice(_list_rooms_before_door(parent, room, rooms))
     for cursed in generator.sample(CURSED, traps):
         things[f"cursed {cursed}"] = generator.randrange(rooms)
     names = tuple(generator.sample(NAMES, rooms))
@@ -168,11 +179,11 @@ def _draw(generator: random.Random, rooms: int, doors: int, traps: int) -> Layou
     return Layout(names, ordered, doors_between, dict(sorted(things.items())))
 
 
-def _depth(parent: Mapping[int, int], room: int) -> int:
-    return 0 if room == 0 else 1 + _depth(parent, parent[room])
+def _compute_depth(parent: Mapping[int, int], room: int) -> int:
+    return 0 if room == 0 else 1 + _compute_depth(parent, parent[room])
 
 
-def _near(parent: Mapping[int, int], door: int, rooms: int) -> list[int]:
+def _list_rooms_before_door(parent: Mapping[int, int], door: int, rooms: int) -> list[int]:
     """The rooms that are not behind the door to `door`."""
 
     def behind(room: int) -> bool:
@@ -181,7 +192,7 @@ def _near(parent: Mapping[int, int], door: int, rooms: int) -> list[int]:
     return [room for room in range(rooms) if not behind(room)]
 
 
-def _obey(layout: Layout, state: RoomsState, action: str) -> tuple[RoomsState, str, bool]:
+def _apply_command(layout: Layout, state: RoomsState, action: str) -> tuple[RoomsState, str, bool]:
     """The next state, what is said, and whether a cursed thing was taken."""
     match = COMMAND.fullmatch(" ".join(action.lower().replace(".", " ").split()))
     verb, what = (match[1], match[2].removeprefix("the ")) if match else (None, "")
@@ -210,7 +221,7 @@ def _obey(layout: Layout, state: RoomsState, action: str) -> tuple[RoomsState, s
     return state, "I do not understand that.", False
 
 
-def _commands(layout: Layout, state: RoomsState) -> Iterator[tuple[str, RoomsState]]:
+def _iterate_commands(layout: Layout, state: RoomsState) -> Iterator[tuple[str, RoomsState]]:
     """Every command that changes something, with the state behind it; nothing cursed is taken."""
     things = [thing for thing, room in layout.things.items() if room == state.room and thing not in state.held]
     colours = {layout.doors.get(frozenset((state.room, room))) for room in layout.exits[state.room].values()}
@@ -220,18 +231,18 @@ def _commands(layout: Layout, state: RoomsState) -> Iterator[tuple[str, RoomsSta
         *(f"go {way}" for way in layout.exits[state.room]),
     ]
     for command in commands:
-        after, _, _ = _obey(layout, state, command)
+        after, _, _ = _apply_command(layout, state, command)
         if after != state:
             yield command, after
 
 
-def _distances(layout: Layout, start: RoomsState) -> "_Distances":
+def _compute_distances(layout: Layout, start: RoomsState) -> "_Distances":
     """From every state that can be reached without a cursed thing: how many commands bring the treasure."""
     into: dict[RoomsState, list[RoomsState]] = {start: []}
     waiting = deque([start])
     while waiting:
         state = waiting.popleft()
-        for _, after in _commands(layout, state):
+        for _, after in _iterate_commands(layout, state):
             if after not in into:
                 into[after] = []
                 waiting.append(after)

@@ -20,7 +20,7 @@ from tasks.agents.environments import host
 from tasks.agents.environments.host import FAULTS, TURNS_CUT
 from tasks.agents.environments.protocol import GameError, GameFault, Message, Setting, SettingError, Turn
 from tasks.children.child import READY, Child, ChildEnded, WrongReply
-from tasks.common.terminal import in_one_line
+from tasks.common.terminal import format_in_one_line
 
 NAME = re.compile(r"environments/(?:[\w-]+/)*[\w-]+\.py:[A-Za-z_]\w*", re.ASCII)
 LOAD_SECONDS = 120.0  # for what the file imports
@@ -65,7 +65,7 @@ class Hosted(Child):
         """
         op = self.asked.pop(number, "load")
         try:
-            return host.checked(op, super().reply(number, seconds or self.seconds + SLACK))
+            return host.check_reply(op, super().reply(number, seconds or self.seconds + SLACK))
         except ChildEnded as ended:
             return {"fault": f"the process of the environment {ended}"}
         except (WrongReply, ValueError, TypeError, KeyError) as wrong:
@@ -78,13 +78,13 @@ class Hosted(Child):
         self.told += 1
         if self.told <= TOLD:
             more = "; further faults are counted alone" if self.told == TOLD else ""
-            print(f"{self.name}: {where}: {in_one_line(what)}{more}", file=sys.stderr, flush=True)
+            print(f"{self.name}: {where}: {format_in_one_line(what)}{more}", file=sys.stderr, flush=True)
 
 
 HOSTS: dict[tuple[str, str, float], Hosted] = {}
 
 
-def hosted(name: str, settings: str, seconds: float) -> Hosted:
+def get_or_start_host(name: str, settings: str, seconds: float) -> Hosted:
     """The process of an environment; it lives as long as this one, or until `close_hosts`."""
     key = name, settings, seconds
     if key not in HOSTS:
@@ -105,7 +105,7 @@ class HostedGame:
 
     def __init__(self, name: str, settings: Mapping[str, Setting], seconds: float) -> None:
         """SettingError where the file cannot be loaded."""
-        self.host = hosted(name, json.dumps(dict(settings), sort_keys=True), seconds)
+        self.host = get_or_start_host(name, json.dumps(dict(settings), sort_keys=True), seconds)
         self.number, self.seed, self.turn, self.over = next(self.host.numbers), 0, 0, True
         self.call = READY  # the number of the last question
         self.knows: list[str] = []  # which of best_action and optimum there are
@@ -187,6 +187,6 @@ class HostedGame:
             )
 
 
-def is_unfinished(counted: Mapping[str, float]) -> bool:
+def is_episode_truncated(counted: Mapping[str, float]) -> bool:
     """Whether an episode with these counts would have gone on: a fault or the limit of turns ended it."""
     return FAULTS in counted or TURNS_CUT in counted

@@ -17,7 +17,7 @@ WORD = re.compile(r"\w+")
 TURNS = 10.0  # the number of turns is divided by it
 
 
-def bag(text: str, features: int) -> Vector:
+def hash_bag_of_words(text: str, features: int) -> Vector:
     """The words of a text and its pairs of neighbouring words, in `features` buckets: (F,)."""
     words = WORD.findall(text.lower())
     buckets = np.zeros(features, np.float32)
@@ -27,7 +27,7 @@ def bag(text: str, features: int) -> Vector:
     return buckets
 
 
-def size(features: int) -> int:
+def compute_observation_size(features: int) -> int:
     """The length of an observation."""
     return 3 * features + 1
 
@@ -47,7 +47,7 @@ class GameReader:
 
     def read(self, text: str, action_text: str = "") -> Vector:
         """The observation (3 F + 1,) after `action_text` was answered with `text`; at the opening nothing was said."""
-        action, heard = bag(action_text, self.features), bag(text, self.features)
+        action, heard = hash_bag_of_words(action_text, self.features), hash_bag_of_words(text, self.features)
         self.memory = np.float32(self.decay) * self.memory + self.last + action
         self.last, self.turns = heard, self.turns + 1
         turns = np.array([self.turns / TURNS], np.float32)

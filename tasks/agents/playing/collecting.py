@@ -36,13 +36,13 @@ class GameCollector:
         """What an algorithm learns from in step 1, 2 and so on."""
         played = [episode for group in self.groups(step) for episode in group]
         owners = [row // self.episodes for row in range(len(played))]
-        return playing.experience(played, owners, self.tokenizer.pad_token_id)
+        return playing.build_experience(played, owners, self.tokenizer.pad_token_id)
 
     def groups(self, step: int) -> Sequence[Sequence[GameEpisode]]:
         """The step's episodes by their games."""
         first = self.world.seed + SEEDS * (self.seed + 1) + 10 * self.games * (step - 1)
         games = islice(self.world.stream("train", first), self.games)
         several: list[Game] = [self.world.again(game) for game in games for _ in range(self.episodes)]
-        generator = torch.Generator(models.device()).manual_seed(self.seed * DRAWS + step)
-        played = playing.play(self.model, self.tokenizer, several, self.how, generator)
+        generator = torch.Generator(models.choose_device()).manual_seed(self.seed * DRAWS + step)
+        played = playing.play_games(self.model, self.tokenizer, several, self.how, generator)
         return [played[at : at + self.episodes] for at in range(0, len(played), self.episodes)]

@@ -13,37 +13,37 @@ from tasks.common.tokenizers import Tokenizer
 from tasks.language.data import chat
 
 
-def opening(tokenizer: Tokenizer, messages: Sequence[Message]) -> list[int]:
+def encode_opening(tokenizer: Tokenizer, messages: Sequence[Message]) -> list[int]:
     """The first messages, up to where the policy's action begins."""
-    return _encode(tokenizer, messages, more=True)
+    return _encode_messages(tokenizer, messages, more=True)
 
 
-def between(tokenizer: Tokenizer, observation: str, ended: bool) -> list[int]:
+def encode_observation(tokenizer: Tokenizer, observation: str, ended: bool) -> list[int]:
     """What follows an action up to where the next one begins; with the end token where the action did not have one
     (`ended`).
 
     What was said stays as it was said, also with templates that take thoughts out of earlier answers.
     """
-    whole = _encode(tokenizer, [*_asked(), {"role": "user", "content": observation}], more=True)
-    return [*([] if ended else [chat.end_token(tokenizer)]), *whole[_behind_an_answer(tokenizer) :]]
+    whole = _encode_messages(tokenizer, [*_build_probe_messages(), {"role": "user", "content": observation}], more=True)
+    return [*([] if ended else [chat.end_token(tokenizer)]), *whole[_find_answer_end(tokenizer) :]]
 
 
-def action(tokenizer: Tokenizer, text: str) -> list[int]:
+def encode_action(tokenizer: Tokenizer, text: str) -> list[int]:
     """An action that was written by someone else, with its end token."""
     return chat.encode_response(tokenizer, text)
 
 
-def text_of(tokenizer: Tokenizer, tokens: Sequence[int], ended: bool) -> str:
+def decode_action(tokenizer: Tokenizer, tokens: Sequence[int], ended: bool) -> str:
     """What the environment hears of an action."""
-    return chat.decode(tokenizer, tokens, ended)
+    return chat.decode_response(tokenizer, tokens, ended)
 
 
 @lru_cache(maxsize=8)
-def _behind_an_answer(tokenizer: Tokenizer) -> int:
+def _find_answer_end(tokenizer: Tokenizer) -> int:
     """Where in a conversation of two questions the tokens behind the first answer's end token begin."""
     end = chat.end_token(tokenizer)
-    count = _encode(tokenizer, _asked(), more=False).count(end)
-    second = _encode(tokenizer, [*_asked(), {"role": "user", "content": "B"}], more=True)
+    count = _encode_messages(tokenizer, _build_probe_messages(), more=False).count(end)
+    second = _encode_messages(tokenizer, [*_build_probe_messages(), {"role": "user", "content": "B"}], more=True)
     positions = [at for at, token in enumerate(second) if token == end]
     if not count or len(positions) < count:
         raise DataError(
@@ -53,14 +53,14 @@ def _behind_an_answer(tokenizer: Tokenizer) -> int:
     return positions[count - 1] + 1
 
 
-def _asked() -> list[Message]:
+def _build_probe_messages() -> list[Message]:
     return [{"role": "user", "content": "Q"}, {"role": "assistant", "content": "A"}]
 
 
-def _encode(tokenizer: Tokenizer, messages: Sequence[Message], more: bool) -> list[int]:
+def _encode_messages(tokenizer: Tokenizer, messages: Sequence[Message], more: bool) -> list[int]:
     return tokenizer.apply_chat_template(
         [{"role": message["role"], "content": message["content"]} for message in messages],
-        chat_template=chat.template(tokenizer),
+        chat_template=chat.get_fixed_date_template(tokenizer),
         add_generation_prompt=more,
         sanitize_control_tokens=True,
     )["input_ids"]

@@ -42,7 +42,7 @@ class World:
     def stream(self, split: Split, seed: int) -> Iterator[Game]:
         """Games of a split without end, from another seed on."""
         try:
-            yield from games.games(self.kind, self.settings, split, seed, self.seconds)
+            yield from games.iterate_games(self.kind, self.settings, split, seed, self.seconds)
         except SettingError as error:
             raise DataError(str(error)) from None
 
@@ -52,7 +52,7 @@ class World:
 
     def open(self, number: int) -> Game:
         """The game of that seed, which was opened before."""
-        environment = games.make(self.kind, self.settings, self.seconds)
+        environment = games.make_game_environment(self.kind, self.settings, self.seconds)
         try:
             return Game(number, environment, [*environment.reset(number)])
         except GameFault as fault:
@@ -72,7 +72,7 @@ def read_world(folder: Path) -> World:
     return World(**json.loads((folder / ENVIRONMENT).read_text()))
 
 
-def policies_in(folder: Path) -> list[Path]:
+def list_policy_folders(folder: Path) -> list[Path]:
     """The folders of its seeds' policies in their order; the folder itself where it is one policy."""
     return sorted(folder.glob("seed-*"), key=lambda seed_folder: int(seed_folder.name.removeprefix("seed-"))) or [
         folder
@@ -81,7 +81,7 @@ def policies_in(folder: Path) -> list[Path]:
 
 def read_turns(folder: Path, split: Split) -> pd.DataFrame:
     """The recorded turns of a split."""
-    return tables.read(Turns, folder / f"{split}_turns.parquet")
+    return tables.read_table(Turns, folder / f"{split}_turns.parquet")
 
 
 @dataclass(frozen=True)
@@ -93,12 +93,12 @@ class ExpertGame:
     fault: str  # of the environment, which ended it; empty where none did
 
 
-def expert_play(game: Game, number: int) -> ExpertGame:
+def play_expert_game(game: Game, number: int) -> ExpertGame:
     """The expert's turns in a game, as the episode of this number.
 
     ConfigError where the environment knows no best action.
     """
-    expert = games.solver(game.environment)
+    expert = games.find_solver(game.environment)
     if expert is None:
         kind = game.environment.host.name if isinstance(game.environment, HostedGame) else "this environment"
         expected = "expected 0 as episodes and as validation"
@@ -117,24 +117,24 @@ def expert_play(game: Game, number: int) -> ExpertGame:
         observation = turn.observation
 
 
-def transcripts(tokenizer: Tokenizer, turns: pd.DataFrame) -> list[Transcript]:
+def encode_transcripts(tokenizer: Tokenizer, turns: pd.DataFrame) -> list[Transcript]:
     """Recorded episodes as tokens."""
     encoded = []
     for _, rows in turns.groupby("episode", sort=True):
         transcript = Transcript()
-        for row in tables.records(rows.sort_values("turn")):
+        for row in tables.list_records(rows.sort_values("turn")):
             if row["turn"] == 0:
                 messages: list[Message] = json.loads(row["observation"])
-                transcript.observe(encoding.opening(tokenizer, messages), 0)
+                transcript.observe(encoding.encode_opening(tokenizer, messages), 0)
             else:
-                transcript.observe(encoding.between(tokenizer, row["observation"], ended=True), row["turn"])
-            tokens = encoding.action(tokenizer, row["action"])
+                transcript.observe(encoding.encode_observation(tokenizer, row["observation"], ended=True), row["turn"])
+            tokens = encoding.encode_action(tokenizer, row["action"])
             transcript.act(tokens, row["turn"], [0.0] * len(tokens))
         encoded.append(transcript)
     return encoded
 
 
-def texts(turns: pd.DataFrame) -> list[str]:
+def collect_texts(turns: pd.DataFrame) -> list[str]:
     """All that was said, for a tokenizer to be trained on."""
     first = turns["turn"] == 0
     opened = [message["content"] for opening in turns["observation"][first] for message in json.loads(opening)]

@@ -11,7 +11,7 @@ import h5py
 import numpy as np
 from minari.serialization import serialize_space
 
-from tasks.agents.environments.as_gymnasium import Described, opening_text
+from tasks.agents.environments.as_gymnasium import Described, join_opening_messages
 from tasks.agents.environments.protocol import Message
 from tasks.agents.environments.vectors import GameReader
 
@@ -32,7 +32,7 @@ class Transcribed:
     terminated: bool  # the game ended; False: it would have gone on, or nobody knows
 
 
-def write(episodes: Sequence[Transcribed], described: Described, out: Path) -> None:
+def write_minari_dataset(episodes: Sequence[Transcribed], described: Described, out: Path) -> None:
     """The data set and its environment; `described` has every action of the episodes.
 
     The same episodes give the same bytes.
@@ -41,7 +41,7 @@ def write(episodes: Sequence[Transcribed], described: Described, out: Path) -> N
     described.write(out)
     with h5py.File(out / DATA, "w", track_order=True) as target:
         for number, episode in enumerate(episodes):
-            _write(episode, number, described, target.create_group(f"episode_{number}", track_order=True))
+            _write_episode(episode, number, described, target.create_group(f"episode_{number}", track_order=True))
     metadata = {
         "dataset_id": f"{out.name}-v0",
         "data_format": "hdf5",
@@ -55,10 +55,10 @@ def write(episodes: Sequence[Transcribed], described: Described, out: Path) -> N
     (out / METADATA).write_text(json.dumps(metadata, indent=2) + "\n")
 
 
-def _write(episode: Transcribed, number: int, described: Described, group: h5py.Group) -> None:
+def _write_episode(episode: Transcribed, number: int, described: Described, group: h5py.Group) -> None:
     """One episode's numbers, and in `infos` its texts, as TextGame's info has them."""
     reader, numbers = GameReader(described.features, described.decay), described.numbers
-    texts, action_texts = [opening_text(episode.opening), *episode.observations], ["", *episode.actions]
+    texts, action_texts = [join_opening_messages(episode.opening), *episode.observations], ["", *episode.actions]
     last = np.arange(len(episode.actions)) == len(episode.actions) - 1
     group.attrs.update(
         {"id": number, "seed": episode.game, "total_steps": len(episode.actions), "return": float(sum(episode.rewards))}

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from tasks.agents.environments.games import Game, step_all
+from tasks.agents.environments.games import Game, step_environments
 from tasks.agents.environments.protocol import Turn
 from tasks.agents.playing import encoding
 from tasks.algorithms.agents import acting
 from tasks.algorithms.agents.acting import Action, ActionSampling
 from tasks.algorithms.agents.experience import AgentExperience
-from tasks.algorithms.agents.transcripts import Transcript, make_transcripts, sampled_logps
+from tasks.algorithms.agents.transcripts import Transcript, make_transcripts, stack_sampled_logps
 from tasks.algorithms.language.causal_lm import PretrainedCausalLM
 from tasks.common.errors import DataError
 from tasks.common.tables import Record
@@ -58,15 +58,15 @@ class GameEpisode:
         ]
 
 
-def sampling(
+def build_action_sampling(
     model: PretrainedCausalLM, tokenizer: Tokenizer, max_action_tokens: int, temperature: float
 ) -> ActionSampling:
     """How a policy's actions are drawn."""
     ends = frozenset(chat.end_tokens(model, tokenizer))
-    return ActionSampling(max_action_tokens, temperature, ends, chat.positions(model))
+    return ActionSampling(max_action_tokens, temperature, ends, chat.get_max_positions(model))
 
 
-def play(
+def play_games(
     model: PretrainedCausalLM,
     tokenizer: Tokenizer,
     games: Sequence[Game],
@@ -78,14 +78,14 @@ def play(
 
     def react(actions: Sequence[Action]) -> list[list[int] | None]:
         running = [episodes[action.row] for action in actions]
-        texts = [encoding.text_of(tokenizer, action.tokens, action.ended) for action in actions]
-        turns = step_all([episode.game.environment for episode in running], texts)
+        texts = [encoding.decode_action(tokenizer, action.tokens, action.ended) for action in actions]
+        turns = step_environments([episode.game.environment for episode in running], texts)
         return [
-            _heard(tokenizer, *heard)
+            _record_turn(tokenizer, *heard)
             for heard in zip(running, texts, turns, (action.ended for action in actions), strict=True)
         ]
 
-    openings = [encoding.opening(tokenizer, game.opening) for game in games]
+    openings = [encoding.encode_opening(tokenizer, game.opening) for game in games]
     if (
         how.context is not None
         and (longest := max(map(len, openings), default=0)) + how.max_action_tokens > how.context
@@ -95,13 +95,13 @@ def play(
             f"{how.max_action_tokens} are more than "
             f"the model's {how.context} positions; expected a longer context or a smaller max_action_tokens"
         )
-    played = acting.play(model, openings, react, how, generator)
+    played = acting.play_episodes(model, openings, react, how, generator)
     for episode, transcript, cut in zip(episodes, played.transcripts, played.cut, strict=True):
         episode.transcript, episode.context_cut = transcript, cut
     return episodes
 
 
-def experience(episodes: Sequence[GameEpisode], groups: Sequence[int], pad: int) -> AgentExperience:
+def build_experience(episodes: Sequence[GameEpisode], groups: Sequence[int], pad: int) -> AgentExperience:
     """Episodes as what an algorithm learns from; those that had no room for a single turn are left out."""
     kept = [row for row, episode in enumerate(episodes) if episode.rewards]
     transcripts = [episodes[row].transcript for row in kept]
@@ -110,11 +110,15 @@ def experience(episodes: Sequence[GameEpisode], groups: Sequence[int], pad: int)
         rewards[index, : len(episodes[row].rewards)] = torch.tensor(episodes[row].rewards)
     group_ids: Tensor = torch.tensor([groups[row] for row in kept])
     return AgentExperience(
-        make_transcripts(transcripts, pad), sampled_logps(transcripts), rewards, group_ids, logged(episodes)
+        make_transcripts(transcripts, pad),
+        stack_sampled_logps(transcripts),
+        rewards,
+        group_ids,
+        compute_logged_means(episodes),
     )
 
 
-def logged(episodes: Sequence[GameEpisode]) -> Mapping[str, float]:
+def compute_logged_means(episodes: Sequence[GameEpisode]) -> Mapping[str, float]:
     """Means over episodes of what their environments counted, and what was cut off."""
     names = dict.fromkeys(name for episode in episodes for name in episode.counted)
     turns = max(1, sum(len(episode.rewards) for episode in episodes))
@@ -128,13 +132,13 @@ def logged(episodes: Sequence[GameEpisode]) -> Mapping[str, float]:
     }
 
 
-def counted_throughout(curves: Sequence[Sequence[Row]]) -> list[list[Row]]:
+def fill_missing_counts(curves: Sequence[Sequence[Row]]) -> list[list[Row]]:
     """The curves of a policy's seeds, with a 0 wherever nothing of an event was counted that was counted elsewhere."""
     names = dict.fromkeys(name for rows in curves for row in rows for name in row if name.startswith(COUNTED))
     return [[{**row, **{name: row.get(name, 0.0) for name in names}} for row in rows] for rows in curves]
 
 
-def _heard(tokenizer: Tokenizer, episode: GameEpisode, text: str, turn: Turn, ended: bool) -> list[int] | None:
+def _record_turn(tokenizer: Tokenizer, episode: GameEpisode, text: str, turn: Turn, ended: bool) -> list[int] | None:
     """Keep a turn; the tokens that follow it, none where the episode is over."""
     episode.actions.append(text)
     episode.observations.append(turn.observation)
@@ -142,4 +146,4 @@ def _heard(tokenizer: Tokenizer, episode: GameEpisode, text: str, turn: Turn, en
     episode.actions_cut += not ended
     for name, value in turn.counted.items():
         episode.counted[name] = episode.counted.get(name, 0.0) + value
-    return None if turn.done else encoding.between(tokenizer, turn.observation, ended)
+    return None if turn.done else encoding.encode_observation(tokenizer, turn.observation, ended)

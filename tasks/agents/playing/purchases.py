@@ -41,13 +41,13 @@ class Bought:
         return True
 
 
-def demonstrations(world: World, tokenizer: Tokenizer, seed: int, dollars: float, price: float) -> Bought:
+def buy_demonstrations(world: World, tokenizer: Tokenizer, seed: int, dollars: float, price: float) -> Bought:
     """The expert's episodes, at a price for each turn; DataError where faults of the environment end FAULTY games in a
     row.
     """
     bought, rows, faulty = Bought(), list[Record](), 0
     for game in world.stream("train", world.seed + SEEDS * (seed + 1)):
-        expert = episode_files.expert_play(game, bought.number)
+        expert = episode_files.play_expert_game(game, bought.number)
         faulty = 0 if expert.turns else faulty + 1
         if faulty == FAULTY:
             raise DataError(
@@ -58,25 +58,25 @@ def demonstrations(world: World, tokenizer: Tokenizer, seed: int, dollars: float
         if not bought.pay(price * len(expert.turns), dollars):
             break
         rows += expert.turns
-    return _imitated(bought, tokenizer, rows)
+    return _add_transcripts(bought, tokenizer, rows)
 
 
-def anothers(teacher: GameCollector, tokenizer: Tokenizer, dollars: float, price: float) -> Bought:
+def buy_teacher_episodes(teacher: GameCollector, tokenizer: Tokenizer, dollars: float, price: float) -> Bought:
     """Episodes of another model, at a price for each turn; in the words of `tokenizer`, which is the learner's."""
     bought, rows = Bought(), list[Record]()
-    for number, (episode,) in enumerate(_played(teacher)):
+    for number, (episode,) in enumerate(_iterate_played_groups(teacher)):
         if not bought.pay(price * len(episode.rewards), dollars):
             break
         rows += episode.spoken(number)
-    return _imitated(bought, tokenizer, rows)
+    return _add_transcripts(bought, tokenizer, rows)
 
 
-def successes(collector: GameCollector, dollars: float, price: float) -> Bought:
+def buy_successful_episodes(collector: GameCollector, dollars: float, price: float) -> Bought:
     """Of own episodes of one game the best, if it earned anything, at a price for each one that is rated (rejection
     sampling).
     """
     bought = Bought()
-    for group in _played(collector):
+    for group in _iterate_played_groups(collector):
         if not all(bought.pay(price, dollars) for _ in group):
             break
         best = max(group, key=lambda episode: episode.total)
@@ -85,13 +85,13 @@ def successes(collector: GameCollector, dollars: float, price: float) -> Bought:
     return bought
 
 
-def comparisons(collector: GameCollector, dollars: float, price: float) -> Bought:
+def buy_comparisons(collector: GameCollector, dollars: float, price: float) -> Bought:
     """Pairs of the first two own episodes of a game, at a price for each turn of the longer one.
 
     A tie costs as much, and teaches nothing.
     """
     bought = Bought()
-    for first, other, *_ in _played(collector):
+    for first, other, *_ in _iterate_played_groups(collector):
         if not bought.pay(price * max(len(first.rewards), len(other.rewards)), dollars):
             break
         if first.total != other.total:
@@ -100,7 +100,7 @@ def comparisons(collector: GameCollector, dollars: float, price: float) -> Bough
     return bought
 
 
-def _played(collector: GameCollector) -> Iterator[Sequence[GameEpisode]]:
+def _iterate_played_groups(collector: GameCollector) -> Iterator[Sequence[GameEpisode]]:
     """Games without end, with their episodes; those that had no room for a turn are left out."""
     for step in count(1):
         for group in collector.groups(step):
@@ -108,7 +108,7 @@ def _played(collector: GameCollector) -> Iterator[Sequence[GameEpisode]]:
                 yield group
 
 
-def _imitated(bought: Bought, tokenizer: Tokenizer, rows: list[Record]) -> Bought:
+def _add_transcripts(bought: Bought, tokenizer: Tokenizer, rows: list[Record]) -> Bought:
     if rows:
-        bought.episodes = episode_files.transcripts(tokenizer, pd.DataFrame(rows))
+        bought.episodes = episode_files.encode_transcripts(tokenizer, pd.DataFrame(rows))
     return bought

@@ -16,7 +16,7 @@ import pandas as pd
 
 from tasks.agents.reporting.policy_returns import PolicyEpisodes
 from tasks.common import plots
-from tasks.common.estimates import Estimate, over_seeds
+from tasks.common.estimates import Estimate, estimate_mean_over_seeds
 from tasks.common.plots import Line, Panel
 
 EVENTS, CALLS = ("answered", "right", "told"), "calls"
@@ -36,7 +36,7 @@ class KnowledgeRow:
     calls: Estimate | None  # of a tool, a question; None where nobody calls
 
 
-def answers(policy: PolicyEpisodes) -> pd.DataFrame | None:
+def build_answer_table(policy: PolicyEpisodes) -> pd.DataFrame | None:
     """The greedy episodes: seed, episode, total, EVENTS, calls, the answer's probability, and what keeping it back
     would earn.
 
@@ -58,22 +58,22 @@ def answers(policy: PolicyEpisodes) -> pd.DataFrame | None:
     return greedy.assign(probability=np.exp(last.reindex(keys).to_numpy()), kept_back=kept_back)
 
 
-def row(name: str, episodes: pd.DataFrame, with_calls: bool = False) -> KnowledgeRow:
+def build_knowledge_row(name: str, episodes: pd.DataFrame, with_calls: bool = False) -> KnowledgeRow:
     """A policy's line of the table, from its `answers`."""
     seeds = [rows for _, rows in episodes.groupby("seed")]
     answered = [rows[rows["answered"] > 0] for rows in seeds]
     return KnowledgeRow(
         name,
-        over_seeds([rows["answered"].mean() for rows in seeds]),
-        over_seeds([rows["right"].mean() for rows in answered]),
-        over_seeds([rows["total"].mean() for rows in seeds]),
-        over_seeds([with_threshold(rows) for rows in seeds]),
-        over_seeds([calibration_error(rows) for rows in answered]),
-        over_seeds([rows[CALLS].mean() for rows in seeds]) if with_calls else None,
+        estimate_mean_over_seeds([rows["answered"].mean() for rows in seeds]),
+        estimate_mean_over_seeds([rows["right"].mean() for rows in answered]),
+        estimate_mean_over_seeds([rows["total"].mean() for rows in seeds]),
+        estimate_mean_over_seeds([compute_return_with_threshold(rows) for rows in seeds]),
+        estimate_mean_over_seeds([calibration_error(rows) for rows in answered]),
+        estimate_mean_over_seeds([rows[CALLS].mean() for rows in seeds]) if with_calls else None,
     )
 
 
-def with_threshold(rows: pd.DataFrame) -> float:
+def compute_return_with_threshold(rows: pd.DataFrame) -> float:
     """The mean return where answers below a threshold are kept back: the best one for each half of the games, applied
     to the other.
 
@@ -98,11 +98,11 @@ def calibration_error(answered: pd.DataFrame) -> float:
     """
     if answered.empty:
         return nan
-    binned = _binned(answered)
+    binned = _bin_by_probability(answered)
     return float((binned["count"] * (binned["observed"] - binned["predicted"]).abs()).sum() / binned["count"].sum())
 
 
-def _binned(answered: pd.DataFrame) -> pd.DataFrame:
+def _bin_by_probability(answered: pd.DataFrame) -> pd.DataFrame:
     bins = (answered["probability"] * BINS).astype(int).clip(upper=BINS - 1)
     grouped = answered.assign(bin=bins).groupby("bin")
     return pd.DataFrame(
@@ -110,50 +110,64 @@ def _binned(answered: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def figures(environment: str, episodes_by_policy: Mapping[str, pd.DataFrame]) -> dict[str, str]:
+def render_knowledge_figures(environment: str, episodes_by_policy: Mapping[str, pd.DataFrame]) -> dict[str, str]:
     """Two plots: what is answered, invented and looked up by how often it was told, and accuracy against coverage and
     probability.
     """
     by_told = [
         Panel(
             "answers, share of questions",
-            {name: _by_told(rows, "answered") for name, rows in episodes_by_policy.items()},
+            {name: _build_lines_by_times_told(rows, "answered") for name, rows in episodes_by_policy.items()},
             {},
         ),
         Panel(
-            "wrong answers, share of questions", {name: _wrong(rows) for name, rows in episodes_by_policy.items()}, {}
+            "wrong answers, share of questions",
+            {name: _build_wrong_answer_lines(rows) for name, rows in episodes_by_policy.items()},
+            {},
         ),
     ]
-    if _with_calls(episodes_by_policy):
+    if _has_calls(episodes_by_policy):
         by_told.append(
-            Panel("calls, a question", {name: _by_told(rows, CALLS) for name, rows in episodes_by_policy.items()}, {})
+            Panel(
+                "calls, a question",
+                {name: _build_lines_by_times_told(rows, CALLS) for name, rows in episodes_by_policy.items()},
+                {},
+            )
         )
     curves = [
-        Panel("right, against share answered", {name: _covered(rows) for name, rows in episodes_by_policy.items()}, {}),
         Panel(
-            "right, against own probability", {name: _calibrated(rows) for name, rows in episodes_by_policy.items()}, {}
+            "right, against share answered",
+            {name: _build_coverage_lines(rows) for name, rows in episodes_by_policy.items()},
+            {},
+        ),
+        Panel(
+            "right, against own probability",
+            {name: _build_calibration_lines(rows) for name, rows in episodes_by_policy.items()},
+            {},
         ),
     ]
     return {
-        f"told-{environment}": plots.multiples(by_told, "times told", "share", f"told-{environment}"),
-        f"knowing-{environment}": plots.multiples(curves, "share", "share of right answers", f"knowing-{environment}"),
+        f"told-{environment}": plots.render_small_multiples(by_told, "times told", "share", f"told-{environment}"),
+        f"knowing-{environment}": plots.render_small_multiples(
+            curves, "share", "share of right answers", f"knowing-{environment}"
+        ),
     }
 
 
-def _with_calls(episodes_by_policy: Mapping[str, pd.DataFrame]) -> bool:
+def _has_calls(episodes_by_policy: Mapping[str, pd.DataFrame]) -> bool:
     return any(rows[CALLS].any() for rows in episodes_by_policy.values())
 
 
-def _by_told(rows: pd.DataFrame, event: str) -> list[Line]:
+def _build_lines_by_times_told(rows: pd.DataFrame, event: str) -> list[Line]:
     means = [seed_rows.groupby("told")[event].mean() for _, seed_rows in rows.groupby("seed")]
     return [([*map(float, curve.index)], [*map(float, curve)]) for curve in means]
 
 
-def _wrong(rows: pd.DataFrame) -> list[Line]:
-    return _by_told(rows.assign(wrong=rows["answered"] - rows["right"]), "wrong")
+def _build_wrong_answer_lines(rows: pd.DataFrame) -> list[Line]:
+    return _build_lines_by_times_told(rows.assign(wrong=rows["answered"] - rows["right"]), "wrong")
 
 
-def _covered(rows: pd.DataFrame) -> list[Line]:
+def _build_coverage_lines(rows: pd.DataFrame) -> list[Line]:
     """Accuracy of the surest answers, as more and more of them are given."""
     lines = []
     for _, seed_rows in rows.groupby("seed"):
@@ -165,20 +179,23 @@ def _covered(rows: pd.DataFrame) -> list[Line]:
     return lines
 
 
-def _calibrated(rows: pd.DataFrame) -> list[Line]:
-    binned = [_binned(seed_rows[seed_rows["answered"] > 0]) for _, seed_rows in rows.groupby("seed")]
+def _build_calibration_lines(rows: pd.DataFrame) -> list[Line]:
+    binned = [_bin_by_probability(seed_rows[seed_rows["answered"] > 0]) for _, seed_rows in rows.groupby("seed")]
     return [(seed_bins["predicted"].tolist(), seed_bins["observed"].tolist()) for seed_bins in binned]
 
 
-def view(policies: Sequence[PolicyEpisodes]) -> tuple[dict[str, list[KnowledgeRow]], dict[str, str]]:
+def build_knowledge_view(policies: Sequence[PolicyEpisodes]) -> tuple[dict[str, list[KnowledgeRow]], dict[str, str]]:
     """For each environment that counts EVENTS its table, and the plots by name."""
     tables, drawn = dict[str, list[KnowledgeRow]](), dict[str, str]()
     for environment in dict.fromkeys(policy.environment for policy in policies):
-        answers_by_policy = {policy.name: answers(policy) for policy in policies if policy.environment == environment}
+        answers_by_policy = {
+            policy.name: build_answer_table(policy) for policy in policies if policy.environment == environment
+        }
         episodes_by_policy = {name: rows for name, rows in answers_by_policy.items() if rows is not None}
         if episodes_by_policy:
             tables[environment] = [
-                row(name, rows, _with_calls(episodes_by_policy)) for name, rows in episodes_by_policy.items()
+                build_knowledge_row(name, rows, _has_calls(episodes_by_policy))
+                for name, rows in episodes_by_policy.items()
             ]
-            drawn |= figures(environment, episodes_by_policy)
+            drawn |= render_knowledge_figures(environment, episodes_by_policy)
     return tables, drawn

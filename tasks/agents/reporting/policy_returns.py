@@ -12,7 +12,7 @@ import pandas as pd
 from tasks.agents.configs.agents_report import ReportedPolicy
 from tasks.agents.playing.tables import SampledEpisodes, SampledTurns
 from tasks.common import tables
-from tasks.common.estimates import Estimate, over_seeds
+from tasks.common.estimates import Estimate, estimate_mean_over_seeds
 
 CLONE = "behaviour_cloning"
 
@@ -82,25 +82,28 @@ class PolicyRow:
     seeds: int
 
 
-def read(folder: Path, name: str, config: ReportedPolicy) -> PolicyEpisodes:
+def load_policy_episodes(folder: Path, name: str, config: ReportedPolicy) -> PolicyEpisodes:
     """One policy, as agent_returns measured it."""
     curve, bought = folder / "curves.csv", folder / "bought.json"
     return PolicyEpisodes(
         name,
         config.environment,
         config.stage != CLONE,
-        tables.read(SampledEpisodes, folder / "sampled_episodes.parquet"),
-        tables.read(SampledTurns, folder / "sampled_turns.parquet"),
+        tables.read_table(SampledEpisodes, folder / "sampled_episodes.parquet"),
+        tables.read_table(SampledTurns, folder / "sampled_turns.parquet"),
         pd.read_csv(curve) if curve.is_file() else None,
         json.loads(bought.read_text()) if bought.is_file() else None,
     )
 
 
-def row(policy: PolicyEpisodes) -> PolicyRow:
+def build_policy_row(policy: PolicyEpisodes) -> PolicyRow:
     """The policy's line of the table; turns and counts are those at its best temperature."""
     temperature, seeds = policy.best()
     episodes = policy.episodes[policy.episodes["temperature"] == temperature]
-    cells = {cell_temperature: over_seeds(policy.by_seed(cell_temperature)) for cell_temperature in policy.temperatures}
+    cells = {
+        cell_temperature: estimate_mean_over_seeds(policy.by_seed(cell_temperature))
+        for cell_temperature in policy.temperatures
+    }
     return PolicyRow(policy.name, cells, float(episodes["turns"].mean()), policy.counted(temperature), len(seeds))
 
 
@@ -113,7 +116,7 @@ class Read:
     turns: Sequence[Mapping[str, object]]  # action, reward, and the observation behind it
 
 
-def readable(policy: PolicyEpisodes, count: int) -> list[Read]:
+def build_readable_episodes(policy: PolicyEpisodes, count: int) -> list[Read]:
     """The first episodes of the policy's first seed at its best temperature."""
     temperature, _ = policy.best()
     seed_turns = policy.turns[policy.turns["temperature"] == temperature]
@@ -122,7 +125,7 @@ def readable(policy: PolicyEpisodes, count: int) -> list[Read]:
     totals = policy.episodes.set_index(["seed", "temperature", "episode"])["total"]
     episodes = []
     for episode in range(min(count, int(seed_turns["episode"].max()) + 1)):
-        rows = tables.records(seed_turns[seed_turns["episode"] == episode].sort_values("turn"))
+        rows = tables.list_records(seed_turns[seed_turns["episode"] == episode].sort_values("turn"))
         if not rows:
             continue
         total = totals[(rows[0]["seed"], temperature, episode)]

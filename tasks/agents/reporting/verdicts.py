@@ -17,7 +17,7 @@ import pandas as pd
 
 from tasks.agents.configs.agents_report import AgentExpectation
 from tasks.agents.reporting.policy_returns import PolicyEpisodes
-from tasks.common.estimates import Estimate, difference, over_games_too
+from tasks.common.estimates import Estimate, estimate_welch_difference, widen_interval_by_games
 
 Came = Literal["holds", "undecided", "fails"]
 
@@ -30,7 +30,7 @@ class AgentVerdict:
     sentence: str
 
 
-def judge(expected: AgentExpectation, policies: Mapping[str, PolicyEpisodes]) -> AgentVerdict:
+def judge_expectation(expected: AgentExpectation, policies: Mapping[str, PolicyEpisodes]) -> AgentVerdict:
     """One expectation."""
     higher, other = policies[expected.higher], policies[expected.lower]
     if expected.by == "learning":
@@ -40,11 +40,13 @@ def judge(expected: AgentExpectation, policies: Mapping[str, PolicyEpisodes]) ->
             "earns while it learns",
             "all steps",
         )
-        apart = difference(ones, others)
+        apart = estimate_welch_difference(ones, others)
     else:
         (at_one, ones), (at_other, others) = higher.best(), other.best()
         earned, where = "earns", f"temperatures {at_one:g} and {at_other:g}"
-        apart = over_seeds_and_games(difference(ones, others), higher.by_game(at_one), other.by_game(at_other))
+        apart = widen_interval_over_games(
+            estimate_welch_difference(ones, others), higher.by_game(at_one), other.by_game(at_other)
+        )
     if any(policy.trained and len(seeds) == 1 for policy, seeds in ((higher, ones), (other, others))):
         apart = Estimate(apart.mean, -inf, inf)  # one seed is no fact
     numbers = f"{higher.name} {earned} {apart.mean:+.3f} against {other.name} ({where}"
@@ -53,17 +55,17 @@ def judge(expected: AgentExpectation, policies: Mapping[str, PolicyEpisodes]) ->
     return AgentVerdict(came, f"{numbers}{bounds}.")
 
 
-def over_seeds_and_games(seeds: Estimate, first: pd.Series, other: pd.Series) -> Estimate:
+def widen_interval_over_games(seeds: Estimate, first: pd.Series, other: pd.Series) -> Estimate:
     """A difference's interval over seeds, widened by what other games would have given.
 
     `first` and `other` are each policy's mean over seeds by game; where the games are the same, their differences
     count.
     """
     apart = [first - other] if first.index.equals(other.index) else [first, other]
-    return over_games_too(seeds, sum(float(part.var(ddof=1)) / len(part) for part in apart))
+    return widen_interval_by_games(seeds, sum(float(part.var(ddof=1)) / len(part) for part in apart))
 
 
-def headline(verdicts: Sequence[AgentVerdict]) -> str:
+def format_verdict_headline(verdicts: Sequence[AgentVerdict]) -> str:
     """How many expectations came out, in one sentence."""
     if not verdicts:
         return "Nothing was expected of these policies."

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from tasks.algorithms.agents.transcripts import Transcript
-from tasks.algorithms.language.cache import close_up, make_room
+from tasks.algorithms.language.cache import compact_cache, reserve_cache_room
 from tasks.algorithms.language.causal_lm import CausalLM, KeyValueCache
 from tasks.algorithms.language.completions import pad_left
-from tasks.algorithms.language.rollouts import choose
+from tasks.algorithms.language.rollouts import sample_next_tokens
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class EpisodeBatch:
 
 
 @torch.no_grad()
-def play(
+def play_episodes(
     model: CausalLM,
     openings: Sequence[Sequence[int]],
     react: React,
@@ -66,7 +66,7 @@ def play(
     device = next(model.parameters()).device
     played = EpisodeBatch([Transcript() for _ in openings], [False] * len(openings))
     rows, cache, turn = (
-        _those_that_fit(played, {row: list(opening) for row, opening in enumerate(openings)}, sampling),
+        _select_fitting_rows(played, {row: list(opening) for row, opening in enumerate(openings)}, sampling),
         None,
         0,
     )
@@ -77,7 +77,7 @@ def play(
         prompts = [[*unread[row], *tokens] for row, tokens in rows.items()]
         uniform = torch.rand(len(openings), sampling.max_action_tokens, generator=generator, device=device)
         state = _State(cache, mask)
-        actions, logps = _act(model, state, prompts, uniform[list(rows)], sampling)
+        actions, logps = _sample_actions(model, state, prompts, uniform[list(rows)], sampling)
         turn_actions = [
             Action(row, tokens, tokens[-1] in sampling.end_tokens) for row, tokens in zip(rows, actions, strict=True)
         ]
@@ -90,13 +90,13 @@ def play(
         }
         cache_rows = {row: index for index, row in enumerate(rows)}
         unread = {action.row: action.tokens[-1:] for action in turn_actions}
-        rows = _those_that_fit(played, observed, sampling)
+        rows = _select_fitting_rows(played, observed, sampling)
         cache, mask = state.kept([cache_rows[row] for row in rows])
         turn += 1
     return played
 
 
-def _those_that_fit(
+def _select_fitting_rows(
     played: EpisodeBatch, observed: dict[int, list[int]], sampling: ActionSampling
 ) -> dict[int, list[int]]:
     """The rows that have room for their observation and an action; the others are cut."""
@@ -136,17 +136,17 @@ class _State:
     def make_room(self, tokens: int) -> None:
         """Have the next tokens written in place; each would copy the cache."""
         if self.cache is not None:
-            make_room(self.cache, torch.arange(len(self.mask), device=self.mask.device), tokens)
+            reserve_cache_room(self.cache, torch.arange(len(self.mask), device=self.mask.device), tokens)
 
     def kept(self, indices: list[int]) -> tuple[KeyValueCache | None, Tensor]:
         """Cache and mask of these rows alone, without columns that none of them needs."""
         if not indices or self.cache is None:
             return None, self.mask[:0]
         rows = torch.tensor(indices, device=self.mask.device)
-        return self.cache, close_up(self.cache, rows, self.mask[rows])
+        return self.cache, compact_cache(self.cache, rows, self.mask[rows])
 
 
-def _act(
+def _sample_actions(
     model: CausalLM, state: _State, prompts: list[list[int]], uniform: Tensor, sampling: ActionSampling
 ) -> tuple[list[list[int]], list[list[float]]]:
     """One action a row, and its tokens' log-probabilities. The last token of each is not yet read."""
@@ -157,7 +157,7 @@ def _act(
     ends = torch.tensor(sorted(sampling.end_tokens), device=uniform.device)
     tokens, logps, spoken = list[Tensor](), list[Tensor](), list[Tensor]()
     for step in range(sampling.max_action_tokens):
-        chosen, values = choose(logits, sampling.temperature, partial(_column, uniform, step))
+        chosen, values = sample_next_tokens(logits, sampling.temperature, partial(_get_uniform_column, uniform, step))
         tokens.append(chosen)
         logps.append(values)
         spoken.append(going)
@@ -173,5 +173,5 @@ def _act(
     )
 
 
-def _column(uniform: Tensor, column: int) -> Tensor:
+def _get_uniform_column(uniform: Tensor, column: int) -> Tensor:
     return uniform[:, column : column + 1].double()

@@ -22,13 +22,13 @@ from tasks.algorithms.agents.experience import (
     check_experience,
     summarise_experience,
 )
-from tasks.algorithms.agents.transcripts import distributions, token_logps
-from tasks.algorithms.agents.value_learning import critic_steps, give_credit, step_critic
+from tasks.algorithms.agents.transcripts import compute_action_distributions, compute_action_logps
+from tasks.algorithms.agents.value_learning import assign_credit, fit_critic_to_batch, step_critic
 from tasks.algorithms.common.optimizer import Optimizer, check_finite
 from tasks.algorithms.language.advantages import masked_mean
 from tasks.algorithms.language.causal_lm import CausalLM
 from tasks.algorithms.language.critic import METRICS as CRITIC_METRICS
-from tasks.algorithms.language.policy_gradient import policy_gradient_loss, policy_loss
+from tasks.algorithms.language.policy_gradient import clipped_policy_loss, policy_gradient_loss
 
 METRICS = {
     "return": "The mean sum of rewards of the step's episodes; it should rise.",
@@ -74,27 +74,27 @@ def fit(
         experience = collect(step)
         check_experience(experience)
         metrics = {**summarise_experience(experience)}
-        credited, more = give_credit(critic, experience, settings)
+        credited, more = assign_credit(critic, experience, settings)
         metrics |= more
         if settings.update == "trust_region":
-            metrics |= _trust_region(policy, experience, credited, settings)
-            metrics |= critic_steps(critic, experience, credited, optimizers[1], settings)
+            metrics |= _take_trust_region_step(policy, experience, credited, settings)
+            metrics |= fit_critic_to_batch(critic, experience, credited, optimizers[1], settings)
         elif settings.update == "clip":
-            metrics |= _clipped(policy, critic, experience, credited, optimizers, settings, step)
+            metrics |= _run_clipped_epochs(policy, critic, experience, credited, optimizers, settings, step)
         else:
-            metrics |= _plain(policy, experience, credited, optimizers[0], settings)
-            metrics |= critic_steps(critic, experience, credited, optimizers[1], settings)
+            metrics |= _take_policy_gradient_step(policy, experience, credited, optimizers[0], settings)
+            metrics |= fit_critic_to_batch(critic, experience, credited, optimizers[1], settings)
         yield metrics
 
 
-def _plain(
+def _take_policy_gradient_step(
     policy: CausalLM, experience: AgentExperience, credited: Credited, optimizer: Optimizer, settings: LoopSettings
 ) -> dict[str, float]:
     rate, whole = optimizer.learning_rate, 0.0
     count = len(experience.transcripts)
     for rows in experience.transcripts.parts(torch.arange(count), settings.micro_batch):
         part = experience.transcripts.rows(rows).on(policy)
-        logps = token_logps(policy, part, settings.temperature)
+        logps = compute_action_logps(policy, part, settings.temperature)
         advantages = credited.advantages[rows, : part.acts.shape[1]].to(logps.device)
         loss = policy_gradient_loss(logps, advantages, part.acts, count)
         check_finite("loss", loss.item())
@@ -103,7 +103,7 @@ def _plain(
     return {"loss": whole, "grad_norm": optimizer.step(), "learning_rate": rate}
 
 
-def _clipped(
+def _run_clipped_epochs(
     policy: CausalLM,
     critic: TurnCritic | None,
     experience: AgentExperience,
@@ -117,7 +117,7 @@ def _clipped(
     for _ in range(settings.epochs):
         order = torch.randperm(len(experience.transcripts), generator=shuffle)
         for some in order.tensor_split(settings.minibatches):
-            metrics = _add_clipped(policy, experience, credited, settings, some)
+            metrics = _add_clipped_gradient(policy, experience, credited, settings, some)
             metrics["grad_norm"] = optimizers[0].step()
             if critic is not None and optimizers[1] is not None and credited.targets is not None:
                 part = experience.transcripts.rows(some)
@@ -126,7 +126,7 @@ def _clipped(
     return {**{name: sum(row[name] for row in rows) / len(rows) for name in rows[0]}, "learning_rate": rate}
 
 
-def _add_clipped(
+def _add_clipped_gradient(
     policy: CausalLM, experience: AgentExperience, credited: Credited, settings: LoopSettings, minibatch: Tensor
 ) -> dict[str, float]:
     """Add the gradient of a minibatch's surrogate, a mean over its action tokens; the means of what it is watched
@@ -140,8 +140,8 @@ def _add_clipped(
         old, advantages = (
             tensor[rows, :width].to(part.acts.device) for tensor in (experience.logps, credited.advantages)
         )
-        logps = token_logps(policy, part, settings.temperature)
-        per_token, acts = policy_loss(logps, old, advantages, settings.clip_ratio, settings.clip_ratio)
+        logps = compute_action_logps(policy, part, settings.temperature)
+        per_token, acts = clipped_policy_loss(logps, old, advantages, settings.clip_ratio, settings.clip_ratio)
         loss = (per_token * part.acts).sum() / tokens
         check_finite("loss", loss.item())
         loss.backward()
@@ -151,23 +151,23 @@ def _add_clipped(
     return means
 
 
-def _trust_region(
+def _take_trust_region_step(
     policy: CausalLM, experience: AgentExperience, credited: Credited, settings: LoopSettings
 ) -> dict[str, float]:
     transcripts = experience.transcripts.on(policy)
     weights = [weight for weight in policy.parameters() if weight.requires_grad]
     old, advantages = (part.to(transcripts.acts.device) for part in (experience.logps, credited.advantages))
     with torch.no_grad():
-        before = distributions(policy, transcripts, settings.temperature)
+        before = compute_action_distributions(policy, transcripts, settings.temperature)
 
     def surrogate() -> Tensor:
-        logps = token_logps(policy, transcripts, settings.temperature)
+        logps = compute_action_logps(policy, transcripts, settings.temperature)
         return masked_mean((logps - old).exp() * advantages, transcripts.acts)
 
     def divergence() -> Tensor:
-        now = distributions(policy, transcripts, settings.temperature)
+        now = compute_action_distributions(policy, transcripts, settings.temperature)
         return (before.exp() * (before - now)).sum(1).mean()
 
-    stepped = trust_region.step(weights, surrogate, divergence, settings.region)
+    stepped = trust_region.take_trust_region_step(weights, surrogate, divergence, settings.region)
     check_finite("gain", stepped.gain)
     return {"loss": -stepped.gain, "kl": stepped.kl, "step_share": stepped.share, "grad_norm": stepped.gradient}

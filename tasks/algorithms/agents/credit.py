@@ -39,7 +39,7 @@ class Credited:
     returns: Tensor  # (N, K) the rewards that really followed, by which a critic is judged
 
 
-def credit(
+def compute_credit(
     how: Credit,
     transcripts: Transcripts,
     rewards: Tensor,
@@ -61,7 +61,7 @@ def credit(
     to_go = reward_to_go(rewards, turn_mask, gamma)
     if how == "advantage" and over == "tokens":
         assert values is not None
-        advantages, wanted = _over_tokens(transcripts, rewards, values, gamma, lam)
+        advantages, wanted = _compute_gae_over_tokens(transcripts, rewards, values, gamma, lam)
         advantages = whiten(advantages, transcripts.acts) if standardized else advantages
         return Credited(advantages, wanted, to_go)
     targets: Tensor | None = None
@@ -73,13 +73,13 @@ def credit(
         turn_advantages, targets = values * turn_mask, gae(rewards, values, turn_mask, gamma, lam)[1]
     else:
         turn_advantages = to_go if how == "to_go" else to_go[:, :1].expand_as(to_go) * turn_mask
-    turn_advantages = relative(
+    turn_advantages = subtract_baseline(
         turn_advantages, turn_mask, groups, baseline, by_episode=how == "total", standardized=standardized
     )
     return Credited(transcripts.by_token(turn_advantages), targets, to_go)
 
 
-def relative(
+def subtract_baseline(
     values: Tensor, turn_mask: Tensor, groups: Tensor, baseline: Baseline, *, by_episode: bool, standardized: bool
 ) -> Tensor:
     """Values of turns (N, K) less their baseline, divided by the standard deviation of what it is the mean of if
@@ -104,7 +104,7 @@ def relative(
     return values
 
 
-def _over_tokens(
+def _compute_gae_over_tokens(
     transcripts: Transcripts, rewards: Tensor, values: Tensor, gamma: float, lam: float
 ) -> tuple[Tensor, Tensor]:
     """GAE over the tokens of the policy, without the observations in between: advantages and targets, (N, T) each."""

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from tasks.algorithms.agents.transcripts import Transcripts, states
-from tasks.algorithms.language.completions import in_fp32
+from tasks.algorithms.agents.transcripts import Transcripts, compute_transcript_states
+from tasks.algorithms.language.completions import apply_head_in_fp32
 from tasks.algorithms.language.critic import Critic
 
 
@@ -17,19 +17,19 @@ class TurnCritic(Critic):
     def forward(self, transcripts: Transcripts) -> Tensor:  # type: ignore[override]  # reads transcripts in place of responses
         """The value behind each token: (N, T), zero on padding."""
         read = transcripts.on(self)
-        return in_fp32(self.head, states(self.body, read)).squeeze(-1) * read.mask
+        return apply_head_in_fp32(self.head, compute_transcript_states(self.body, read)).squeeze(-1) * read.mask
 
 
-def of_states(values: Tensor, transcripts: Transcripts) -> Tensor:
+def gather_state_values(values: Tensor, transcripts: Transcripts) -> Tensor:
     """V(s_k), from what the critic reads behind each token (N, T): (N, K), zero without a turn."""
     return values.gather(1, transcripts.before) * transcripts.taken
 
 
-def of_actions(values: Tensor, transcripts: Transcripts) -> Tensor:
+def gather_action_values(values: Tensor, transcripts: Transcripts) -> Tensor:
     """Q(s_k, a_k): (N, K), zero without a turn."""
     return values.gather(1, transcripts.last) * transcripts.taken
 
 
-def of_tokens(values: Tensor, transcripts: Transcripts) -> Tensor:
+def gather_token_values(values: Tensor, transcripts: Transcripts) -> Tensor:
     """V before each token of the policy: (N, T), zero elsewhere."""
     return torch.nn.functional.pad(values[:, :-1], (1, 0)) * transcripts.acts

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tasks.algorithms.agents.transcripts import Transcript, Transcripts, make_transcripts, token_logps
+from tasks.algorithms.agents.transcripts import Transcript, Transcripts, compute_action_logps, make_transcripts
 from tasks.algorithms.common.optimizer import METRICS as OPTIMIZER_METRICS
 from tasks.algorithms.common.optimizer import Optimizer
 from tasks.algorithms.language.causal_lm import CausalLM
@@ -33,17 +33,17 @@ class EpisodePair:
     worse: Transcript
 
 
-def objective(beta: float) -> MarginLoss:
+def build_dpo_objective(beta: float) -> MarginLoss:
     """DPO's own loss."""
     return MarginLoss("sigmoid", beta, label_smoothing=0.0, gamma=0.0, length_normalised=False, nll=0.0)
 
 
 @torch.no_grad()
-def reference_logps(model: CausalLM, pairs: Sequence[EpisodePair], pad: int, batch_size: int) -> Tensor:
+def compute_episode_reference_logps(model: CausalLM, pairs: Sequence[EpisodePair], pad: int, batch_size: int) -> Tensor:
     """log pi_ref of the better and of the worse episode of each pair: (P, 2)."""
     model.eval()
     parts = (pairs[at : at + batch_size] for at in range(0, len(pairs), batch_size))
-    return torch.cat([_logps(model, _both(part, pad)) for part in parts])
+    return torch.cat([_compute_pair_logps(model, _stack_pairs(part, pad)) for part in parts])
 
 
 def fit(
@@ -58,10 +58,10 @@ def fit(
     Yields a step's METRICS.
     """
     model.eval()
-    how = objective(beta)
+    how = build_dpo_objective(beta)
     for pairs, reference in batches:
         rate = optimizer.learning_rate
-        change = _logps(model, _both(pairs, pad)) - reference
+        change = _compute_pair_logps(model, _stack_pairs(pairs, pad)) - reference
         margin = change[:, 0] - change[:, 1]
         loss = how.losses(margin).mean()
         loss.backward()
@@ -74,11 +74,11 @@ def fit(
         }
 
 
-def _both(pairs: Sequence[EpisodePair], pad: int) -> Transcripts:
+def _stack_pairs(pairs: Sequence[EpisodePair], pad: int) -> Transcripts:
     """The better episodes, then the worse ones."""
     return make_transcripts([*(pair.better for pair in pairs), *(pair.worse for pair in pairs)], pad)
 
 
-def _logps(model: CausalLM, episodes: Transcripts) -> Tensor:
+def _compute_pair_logps(model: CausalLM, episodes: Transcripts) -> Tensor:
     """(P, 2) from the 2 P episodes of `_both`."""
-    return token_logps(model, episodes).sum(1).view(2, -1).T
+    return compute_action_logps(model, episodes).sum(1).view(2, -1).T

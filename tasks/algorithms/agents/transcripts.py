@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from tasks.algorithms.language.causal_lm import Body, CausalLM, Parametrised
-from tasks.algorithms.language.lm_head import chunked_logps, deferred_head
+from tasks.algorithms.language.lm_head import compute_chunked_logps, defer_large_head
 from tasks.algorithms.language.sequences import SequenceBatch
 
 
@@ -125,7 +125,7 @@ def make_transcripts(episodes: Sequence[Transcript], pad: int) -> Transcripts:
     return Transcripts(tokens, mask, acts, turns)
 
 
-def sampled_logps(episodes: Sequence[Transcript]) -> Tensor:
+def stack_sampled_logps(episodes: Sequence[Transcript]) -> Tensor:
     """The log-probabilities with which the episodes were sampled: (N, T), zero where the policy did not speak."""
     logps = torch.zeros(len(episodes), max(len(episode.tokens) for episode in episodes))
     for row, episode in enumerate(episodes):
@@ -133,22 +133,22 @@ def sampled_logps(episodes: Sequence[Transcript]) -> Tensor:
     return logps
 
 
-def token_logps(model: CausalLM, transcripts: Transcripts, temperature: float = 1.0) -> Tensor:
+def compute_action_logps(model: CausalLM, transcripts: Transcripts, temperature: float = 1.0) -> Tensor:
     """Log-probability of each token of the policy given all that stands before it: (N, T), zero elsewhere."""
     transcripts = transcripts.on(model)
     wanted = transcripts.acts[:, 1:]
-    with deferred_head(model, wanted.numel()) as head:
+    with defer_large_head(model, wanted.numel()) as head:
         logits = model(**transcripts.batch().inputs(), use_cache=False).logits[:, :-1]
     picked, tokens = logits[wanted], transcripts.tokens[:, 1:][wanted]
     if head is None:
         values = torch.log_softmax(picked.float() / temperature, dim=-1).gather(1, tokens.unsqueeze(1)).squeeze(1)
     else:
-        values, _ = chunked_logps(head, picked, tokens, temperature)
+        values, _ = compute_chunked_logps(head, picked, tokens, temperature)
     logps = values.new_zeros(wanted.shape).masked_scatter(wanted, values)
     return torch.nn.functional.pad(logps, (1, 0))
 
 
-def distributions(model: CausalLM, transcripts: Transcripts, temperature: float) -> Tensor:
+def compute_action_distributions(model: CausalLM, transcripts: Transcripts, temperature: float) -> Tensor:
     """The log-probabilities of all tokens where the policy chose one: (A, V), A being all action tokens in their order.
 
     Rows of the head that no token has get the least finite number, so that differences of two distributions are 0
@@ -160,7 +160,7 @@ def distributions(model: CausalLM, transcripts: Transcripts, temperature: float)
     return logps.clamp(min=torch.finfo(logps.dtype).min)
 
 
-def states(body: Body, transcripts: Transcripts) -> Tensor:
+def compute_transcript_states(body: Body, transcripts: Transcripts) -> Tensor:
     """The hidden states of a model without its head, after each token: (N, T, D)."""
     mask = transcripts.mask.long()
     hidden_states: Tensor = body(

@@ -37,7 +37,7 @@ class Stepped:
     gradient: float  # norm of g
 
 
-def step(
+def take_trust_region_step(
     weights: list[nn.Parameter],
     surrogate: Callable[[], Tensor],
     divergence: Callable[[], Tensor],
@@ -50,9 +50,9 @@ def step(
     now.
     """
     before = surrogate()
-    gradient = _flat(torch.autograd.grad(before, weights))
+    gradient = _flatten_tensors(torch.autograd.grad(before, weights))
     norm = gradient.norm().item()
-    start = _values(weights)
+    start = _copy_flat_weights(weights)
     if not norm:
         return Stepped(0.0, 0.0, 0.0, norm)
 
@@ -60,9 +60,9 @@ def step(
         reach = NEARBY / vector.norm()
         ends = []
         for sign in (1.0, -1.0):
-            _set(weights, start + sign * reach * vector)
-            ends.append(_flat(torch.autograd.grad(divergence(), weights)))
-        _set(weights, start)
+            _set_weights(weights, start + sign * reach * vector)
+            ends.append(_flatten_tensors(torch.autograd.grad(divergence(), weights)))
+        _set_weights(weights, start)
         curved: Tensor = (ends[0] - ends[1]) / (2 * reach) + settings.damping * vector
         return curved
 
@@ -72,13 +72,13 @@ def step(
         return Stepped(0.0, 0.0, 0.0, norm)
     full, share = direction * (2 * settings.radius / curvature).sqrt(), 1.0
     for _ in range(settings.halvings + 1):
-        _set(weights, start + share * full)
+        _set_weights(weights, start + share * full)
         with torch.no_grad():
             kl, gain = divergence().item(), (surrogate() - before).item()
         if kl <= settings.radius and gain > 0:
             return Stepped(kl, gain, share, norm)
         share /= 2
-    _set(weights, start)
+    _set_weights(weights, start)
     return Stepped(0.0, 0.0, 0.0, norm)
 
 
@@ -104,16 +104,16 @@ def conjugate_gradients(product: Callable[[Tensor], Tensor], right: Tensor, iter
     return x
 
 
-def _flat(parts: tuple[Tensor, ...]) -> Tensor:
+def _flatten_tensors(parts: tuple[Tensor, ...]) -> Tensor:
     return torch.cat([part.reshape(-1) for part in parts])
 
 
-def _values(weights: list[nn.Parameter]) -> Tensor:
+def _copy_flat_weights(weights: list[nn.Parameter]) -> Tensor:
     return torch.cat([weight.detach().reshape(-1) for weight in weights]).clone()
 
 
 @torch.no_grad()
-def _set(weights: list[nn.Parameter], values: Tensor) -> None:
+def _set_weights(weights: list[nn.Parameter], values: Tensor) -> None:
     at = 0
     for weight in weights:
         weight.copy_(values[at : at + weight.numel()].view_as(weight))

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from tasks.algorithms.agents import critic as read
-from tasks.algorithms.agents.credit import Credited, credit
+from tasks.algorithms.agents.credit import Credited, compute_credit
 from tasks.algorithms.agents.critic import TurnCritic
 from tasks.algorithms.agents.experience import AgentExperience, LoopSettings
 from tasks.algorithms.agents.transcripts import Transcripts
@@ -13,7 +13,7 @@ from tasks.algorithms.language.critic import explained_variance
 
 
 @torch.no_grad()
-def give_credit(
+def assign_credit(
     critic: TurnCritic | None, experience: AgentExperience, settings: LoopSettings
 ) -> tuple[Credited, dict[str, float]]:
     """Credit for a batch's tokens, and how well the critic foresaw what followed: its explained variance, where there
@@ -26,8 +26,8 @@ def give_credit(
         for rows in transcripts.parts(torch.arange(len(transcripts)), settings.micro_batch):
             part = critic(transcripts.rows(rows)).cpu()
             read_out[rows, : part.shape[1]] = part
-        values = _read(read_out, transcripts, settings)
-    credited = credit(
+        values = _select_learned_values(read_out, transcripts, settings)
+    credited = compute_credit(
         settings.credit,
         transcripts,
         experience.rewards,
@@ -46,13 +46,13 @@ def give_credit(
     return credited, logged
 
 
-def _read(values: Tensor, transcripts: Transcripts, settings: LoopSettings) -> Tensor:
+def _select_learned_values(values: Tensor, transcripts: Transcripts, settings: LoopSettings) -> Tensor:
     """The critic's values where they are learned: (N, K), or (N, T) over tokens."""
     if settings.credit == "q":
-        return read.of_actions(values, transcripts)
+        return read.gather_action_values(values, transcripts)
     if settings.over == "tokens":
-        return read.of_tokens(values, transcripts)
-    return read.of_states(values, transcripts)
+        return read.gather_token_values(values, transcripts)
+    return read.gather_state_values(values, transcripts)
 
 
 def step_critic(
@@ -63,7 +63,7 @@ def step_critic(
     count, whole = int((transcripts.acts if by_token else transcripts.taken).sum()), 0.0
     for rows in transcripts.parts(torch.arange(len(transcripts)), settings.micro_batch):
         part = transcripts.rows(rows).on(critic)
-        values = _read(critic(part), part, settings)
+        values = _select_learned_values(critic(part), part, settings)
         mask = part.acts if by_token else part.taken
         errors = values - targets[rows, : values.shape[1]].to(values.device)
         loss = (errors.square() * mask).sum() / (2 * count)
@@ -74,7 +74,7 @@ def step_critic(
     return whole
 
 
-def critic_steps(
+def fit_critic_to_batch(
     critic: TurnCritic | None,
     experience: AgentExperience,
     credited: Credited,

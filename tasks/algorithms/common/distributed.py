@@ -20,85 +20,85 @@ BUCKET = 2**25  # numbers that are sent in one exchange; changes speed and memor
 SHARD = "POSTTRAIN_SHARD"  # variable: what the processes of a stage divide; "optimizer", "model", or nothing
 
 
-def size() -> int:
+def get_world_size() -> int:
     """The number of processes; 1 where training is not distributed."""
     return distributed.get_world_size() if distributed.is_available() and distributed.is_initialized() else 1
 
 
-def rank() -> int:
+def get_rank() -> int:
     """This process's number, from 0."""
-    return distributed.get_rank() if size() > 1 else 0
+    return distributed.get_rank() if get_world_size() > 1 else 0
 
 
-def is_main() -> bool:
+def is_main_rank() -> bool:
     """Whether this is the process that writes and shows; others only compute."""
-    return rank() == 0
+    return get_rank() == 0
 
 
-def divides_optimizer() -> bool:
+def is_optimizer_sharded() -> bool:
     """Whether each rank keeps the moments of its own weights only."""
-    return size() > 1 and os.environ.get(SHARD) == "optimizer"
+    return get_world_size() > 1 and os.environ.get(SHARD) == "optimizer"
 
 
-def divides_model() -> bool:
+def is_model_sharded() -> bool:
     """Whether each rank keeps its rows of the weights only, with their gradients and moments (sharding.py)."""
-    return size() > 1 and os.environ.get(SHARD) == "model"
+    return get_world_size() > 1 and os.environ.get(SHARD) == "model"
 
 
-def divides() -> bool:
+def is_state_sharded() -> bool:
     """Whether a rank has something of the training's state that the first has not."""
-    return divides_optimizer() or divides_model()
+    return is_optimizer_sharded() or is_model_sharded()
 
 
-def agreed(answer: bool) -> bool:
+def broadcast_decision(answer: bool) -> bool:
     """Rank 0's answer, on all ranks: for what hangs on a clock."""
-    return bool(_sent(torch.tensor(answer), 0)) if size() > 1 else answer
+    return bool(_broadcast_from(torch.tensor(answer), 0)) if get_world_size() > 1 else answer
 
 
-def share(count: int) -> slice:
+def get_local_slice(count: int) -> slice:
     """The rows of `count` that this rank takes: neighbours, as evenly as possible, none where there are fewer rows than
     ranks.
     """
-    return share_of(count, rank(), size())
+    return get_rank_slice(count, get_rank(), get_world_size())
 
 
-def share_of(count: int, number: int, ranks: int) -> slice:
+def get_rank_slice(count: int, number: int, ranks: int) -> slice:
     """The rows that rank `number` of `ranks` takes: the first ranks have one more where they do not divide evenly."""
     each, more = divmod(count, ranks)
     start = number * each + min(number, more)
     return slice(start, start + each + (number < more))
 
 
-def in_turn(number: int) -> bool:
+def is_batch_of_this_rank(number: int) -> bool:
     """Whether batch `number` is this rank's, where ranks take whole batches in turn."""
-    return number % size() == rank()
+    return number % get_world_size() == get_rank()
 
 
-def total(values: Mapping[str, float]) -> dict[str, float]:
+def sum_values_over_ranks(values: Mapping[str, float]) -> dict[str, float]:
     """Each value summed over ranks, in double precision; all ranks name the same values in the same order."""
-    if size() == 1 or not values:
+    if get_world_size() == 1 or not values:
         return dict(values)
     sums = torch.tensor(list(values.values()), dtype=torch.float64)
     distributed.all_reduce(sums)
     return dict(zip(values, sums.tolist(), strict=True))
 
 
-def summed(values: Tensor) -> Tensor:
+def all_reduce_sum(values: Tensor) -> Tensor:
     """The tensor summed over ranks, in place."""
-    if size() > 1:
+    if get_world_size() > 1:
         distributed.all_reduce(values)
     return values
 
 
-def gathered(rows: Tensor) -> Tensor:
+def gather_rows(rows: Tensor) -> Tensor:
     """All ranks' rows, (n, ..) from each, in the order of the ranks; n may differ and be 0, the rest of the shape may
     not.
     """
-    if size() == 1:
+    if get_world_size() == 1:
         return rows
-    counts = torch.zeros(size(), dtype=torch.long, device=rows.device)
-    counts[rank()] = len(rows)
-    most = int(summed(counts).max())
+    counts = torch.zeros(get_world_size(), dtype=torch.long, device=rows.device)
+    counts[get_rank()] = len(rows)
+    most = int(all_reduce_sum(counts).max())
     padded = torch.cat([rows, rows.new_zeros(most - len(rows), *rows.shape[1:])]).contiguous()
     sent = padded.to(torch.uint8) if rows.dtype == torch.bool else padded  # NCCL knows no booleans
     received = [torch.empty_like(sent) for _ in counts]
@@ -107,64 +107,64 @@ def gathered(rows: Tensor) -> Tensor:
     return torch.cat(kept).to(rows.dtype)
 
 
-def gathered_columns(columns: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def gather_columns(columns: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The same of several columns (n,) of one type, which all ranks name in the same order."""
-    if size() == 1:
+    if get_world_size() == 1:
         return dict(columns)
-    whole = gathered(torch.stack(list(columns.values()), dim=1))
+    whole = gather_rows(torch.stack(list(columns.values()), dim=1))
     return dict(zip(columns, whole.unbind(1), strict=True))
 
 
-def gathered_names(names: Iterable[str]) -> list[str]:
+def gather_names(names: Iterable[str]) -> list[str]:
     """The names that any rank has, in the order in which the ranks first name them."""
     local_names = list(names)
-    if size() == 1:
+    if get_world_size() == 1:
         return local_names
     text = torch.tensor(list("".join(f"{json.dumps(name)}\n" for name in local_names).encode()), dtype=torch.uint8)
-    lines = bytes(gathered(text).tolist()).decode().splitlines()
+    lines = bytes(gather_rows(text).tolist()).decode().splitlines()
     return list(dict.fromkeys(json.loads(line) for line in lines))
 
 
-def broadcast(tensors: Iterable[Tensor]) -> None:
+def broadcast_tensors(tensors: Iterable[Tensor]) -> None:
     """Give all ranks what rank 0 has in these tensors, in place."""
-    if size() > 1:
+    if get_world_size() > 1:
         for tensor in tensors:
-            whole = _sent(tensor.detach().contiguous(), 0)
+            whole = _broadcast_from(tensor.detach().contiguous(), 0)
             if whole.data_ptr() != tensor.data_ptr():
                 tensor.detach().copy_(whole)
 
 
 @torch.no_grad()
-def send_weights(weights: Sequence[Tensor], owners: Sequence[int]) -> None:
+def broadcast_owned_weights(weights: Sequence[Tensor], owners: Sequence[int]) -> None:
     """Give all ranks each weight as its owner has it, in place; few exchanges of many weights."""
-    for owner in range(size()):
+    for owner in range(get_world_size()):
         owned = [p for p, whose in zip(weights, owners, strict=True) if whose == owner]
         for _, same in groupby(owned, key=lambda p: (p.device, p.dtype)):
-            for bucket in _buckets(same):
-                whole = _sent(torch.cat([p.detach().reshape(-1) for p in bucket]), owner)
+            for bucket in _split_into_buckets(same):
+                whole = _broadcast_from(torch.cat([p.detach().reshape(-1) for p in bucket]), owner)
                 for p, part in zip(bucket, whole.split([p.numel() for p in bucket]), strict=True):
                     p.copy_(part.view_as(p))
 
 
-def collected(tensors: Mapping[str, Tensor], device: torch.device) -> dict[str, Tensor]:
+def collect_tensors_on_main(tensors: Mapping[str, Tensor], device: torch.device) -> dict[str, Tensor]:
     """What all ranks have on their `device`, together, in rank 0's main memory; no two have the same name. Others
     return nothing.
 
     They are sent one after another, so that no rank holds more than one that is another's.
     """
     merged: dict[str, Tensor] = {}
-    for owner in range(size()):
+    for owner in range(get_world_size()):
         kinds = [[name, str(t.dtype).removeprefix("torch."), t.shape] for name, t in tensors.items()]
-        for line in gathered_names(json.dumps(kind) for kind in (kinds if rank() == owner else [])):
+        for line in gather_names(json.dumps(kind) for kind in (kinds if get_rank() == owner else [])):
             name, dtype, shape = json.loads(line)
             empty = torch.empty(shape, dtype=getattr(torch, dtype), device=device)
-            sent = _sent(tensors[name].contiguous() if rank() == owner else empty, owner)
-            if is_main():
+            sent = _broadcast_from(tensors[name].contiguous() if get_rank() == owner else empty, owner)
+            if is_main_rank():
                 merged[name] = sent.cpu()
     return merged
 
 
-def _sent(tensor: Tensor, source: int) -> Tensor:
+def _broadcast_from(tensor: Tensor, source: int) -> Tensor:
     """The rank `source`'s values, in place in a contiguous tensor."""
     distributed.broadcast(tensor, src=source)
     return tensor
@@ -176,14 +176,14 @@ def sum_gradients(parameters: Sequence[Tensor]) -> None:
 
     Rounded gradients are summed in fp32.
     """
-    if size() == 1:
+    if get_world_size() == 1:
         return
     for _, same in groupby(parameters, key=lambda p: (p.device, torch.promote_types(p.dtype, torch.float32))):
-        for bucket in _buckets(same):
-            _sum_bucket(bucket)
+        for bucket in _split_into_buckets(same):
+            _sum_bucket_gradients(bucket)
 
 
-def _sum_bucket(bucket: Sequence[Tensor]) -> None:
+def _sum_bucket_gradients(bucket: Sequence[Tensor]) -> None:
     dtype = torch.promote_types(bucket[0].dtype, torch.float32)
     has_gradient = torch.tensor([p.grad is not None for p in bucket], device=bucket[0].device).to(dtype)
     flat = [(torch.zeros_like(p) if p.grad is None else p.grad).reshape(-1).to(dtype) for p in bucket]
@@ -194,7 +194,7 @@ def _sum_bucket(bucket: Sequence[Tensor]) -> None:
         p.grad = gradient.view_as(p).to(p.dtype) if count else None
 
 
-def _buckets(parameters: Iterable[Tensor]) -> Iterator[list[Tensor]]:
+def _split_into_buckets(parameters: Iterable[Tensor]) -> Iterator[list[Tensor]]:
     bucket: list[Tensor] = []
     for p in parameters:
         if bucket and sum(held.numel() for held in bucket) + p.numel() > BUCKET:

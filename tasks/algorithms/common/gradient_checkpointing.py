@@ -31,19 +31,19 @@ class Checkpointable(Protocol):
         ...
 
 
-def enable(model: Checkpointable) -> None:
+def enable_gradient_checkpointing(model: Checkpointable) -> None:
     """Have the model's layers recomputed from now on; ValueError for a model that does not support it."""
     model.activation_checkpointing_enable({"use_reentrant": False})
     if not any(isinstance(part, GradientCheckpointingLayer) for part in model.modules()):
         raise ValueError(f"{type(model).__name__} has no layers that transformers can recompute")
 
 
-def all_layers(model: nn.Module) -> list[nn.Module]:
+def list_checkpointable_layers(model: nn.Module) -> list[nn.Module]:
     """The model's layers, as transformers names those that can be recomputed."""
     return [part for part in model.modules() if isinstance(part, GradientCheckpointingLayer)]
 
 
-def layers(model: object) -> list[nn.Module]:
+def list_layers_to_recompute(model: object) -> list[nn.Module]:
     """The layers that are to be recomputed in a pass with gradients; none outside of one, or where it was not asked
     for.
     """
@@ -55,12 +55,12 @@ def layers(model: object) -> list[nn.Module]:
 
 
 @contextmanager
-def recomputing(marked: list[nn.Module]) -> Iterator[None]:
+def recompute_activations(marked: list[nn.Module]) -> Iterator[None]:
     """In the block these layers keep no activations, even those of a model with dropout off, which stays off."""
     resting = [layer for layer in marked if not layer.training]
     before = [layer._gradient_checkpointing_func for layer in resting]
     for layer in resting:
-        layer.training, layer._gradient_checkpointing_func = True, partial(_without_dropout, layer)  # type: ignore[assignment]
+        layer.training, layer._gradient_checkpointing_func = True, partial(_checkpoint_without_dropout, layer)  # type: ignore[assignment]
     try:
         yield
     finally:
@@ -68,7 +68,7 @@ def recomputing(marked: list[nn.Module]) -> Iterator[None]:
             layer.training, layer._gradient_checkpointing_func = False, function
 
 
-def _without_dropout(layer: nn.Module, forward: Callable[..., Output], *inputs: Tensor) -> Output:
+def _checkpoint_without_dropout(layer: nn.Module, forward: Callable[..., Output], *inputs: Tensor) -> Output:
     layer.training = False
     output: Output = checkpoint(forward, *inputs, use_reentrant=False)
     return output

@@ -22,7 +22,7 @@ SMALLEST = 2**19  # multiplications; with fewer the call costs as much time as o
 @cache
 def uses_onednn() -> bool:
     """Whether large products are oneDNN's; TrainingError if POSTTRAIN_PRODUCTS names a library that torch lacks."""
-    library, available = matmul_backend.name(), torch.backends.mkldnn.is_available()
+    library, available = matmul_backend.get_matmul_library(), torch.backends.mkldnn.is_available()
     libraries = [matmul_backend.TORCH, *([matmul_backend.ONEDNN] if available else [])]
     if library not in libraries:
         raise TrainingError(
@@ -39,7 +39,9 @@ class Linear(nn.Linear):
     def forward(self, input: Tensor) -> Tensor:
         """(.., inputs) to (.., outputs)."""
         return (
-            by_onednn(input, self.weight, self.bias, self.activation) if self._suits(input) else self._of_torch(input)
+            onednn_linear(input, self.weight, self.bias, self.activation)
+            if self._suits(input)
+            else self._of_torch(input)
         )
 
     def _of_torch(self, input: Tensor) -> Tensor:
@@ -76,7 +78,7 @@ class _Product(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: _LinearContext, x: Tensor, weight: Tensor, bias: Tensor | None, activation: str) -> Tensor:
-        out = _product(x, weight, bias, activation)
+        out = _multiply_by_onednn(x, weight, bias, activation)
         ctx.save_for_backward(x, weight, out if activation == "relu" else None)
         return out
 
@@ -86,32 +88,32 @@ class _Product(torch.autograd.Function):
         if out is not None:
             gradient = torch.ops.aten.threshold_backward(gradient, out, 0)
         rows = gradient.flatten(end_dim=-2)
-        of_x = _product(gradient, weight.t()) if ctx.needs_input_grad[0] else None
+        of_x = _multiply_by_onednn(gradient, weight.t()) if ctx.needs_input_grad[0] else None
         of_bias = rows.sum(0) if ctx.needs_input_grad[2] else None
-        of_weight = _between(rows, x.flatten(end_dim=-2)) if ctx.needs_input_grad[1] else None
+        of_weight = _multiply_transposed(rows, x.flatten(end_dim=-2)) if ctx.needs_input_grad[1] else None
         return of_x, of_weight, of_bias, None
 
 
 _differentiable: Callable[[Tensor, Tensor, Tensor | None, str], Tensor] = _Product.apply
 
 
-def by_onednn(x: Tensor, weight: Tensor, bias: Tensor | None, activation: str = "none") -> Tensor:
+def onednn_linear(x: Tensor, weight: Tensor, bias: Tensor | None, activation: str = "none") -> Tensor:
     """x W^T + b by oneDNN, rectified where `activation` is "relu"; x (.., inputs), W (outputs, inputs), b
     (outputs,).
     """
     return _differentiable(x, weight, bias, activation)
 
 
-def _product(x: Tensor, weight: Tensor, bias: Tensor | None = None, activation: str = "none") -> Tensor:
+def _multiply_by_onednn(x: Tensor, weight: Tensor, bias: Tensor | None = None, activation: str = "none") -> Tensor:
     out: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, activation, [], "")
     return out
 
 
-def _between(left: Tensor, right: Tensor) -> Tensor:
+def _multiply_transposed(left: Tensor, right: Tensor) -> Tensor:
     """left^T right, (N, L) and (N, R) to (L, R): oneDNN is several times faster with the shorter side first."""
     if left.shape[1] > right.shape[1]:
-        return _product(right.t(), left.t()).t()
-    return _product(left.t(), right.t())
+        return _multiply_by_onednn(right.t(), left.t()).t()
+    return _multiply_by_onednn(left.t(), right.t())
 
 
 class _Layered(Protocol):
@@ -121,7 +123,7 @@ class _Layered(Protocol):
 Model = TypeVar("Model", bound=_Layered)
 
 
-def with_fast_products(model: Model) -> Model:
+def replace_linear_layers(model: Model) -> Model:
     """The same module with its plain linear layers replaced by these; names, weights and tied weights stay."""
     for parent in [*model.modules()]:
         for name, layer in [*parent.named_children()]:

@@ -31,12 +31,12 @@ VECTORS = {"avx512f": "AVX-512", "avx2": "AVX2", "sve": "SVE", "asimd": "NEON"} 
 Seconds = Mapping[str, Sequence[float]]  # library -> seconds for each of SHAPES
 
 
-def name() -> str:
+def get_matmul_library() -> str:
     """The library: POSTTRAIN_PRODUCTS as it is, or the choice of this machine."""
-    return os.environ.get(VARIABLE) or _choice()
+    return os.environ.get(VARIABLE) or _load_or_measure_choice()
 
 
-def processor() -> dict[str, str]:
+def read_processor_facts() -> dict[str, str]:
     """What Linux says of the first processor, and its `vectors`: the widest that it has; empty on other systems."""
     try:
         lines = PROCESSOR.read_text().splitlines()
@@ -48,16 +48,16 @@ def processor() -> dict[str, str]:
 
 
 @cache
-def _choice() -> str:
+def _load_or_measure_choice() -> str:
     """The choice that is kept for this machine, or else a measurement; torch where nothing can be measured or kept."""
     try:
-        file, machine = _file(), _machine()
-        return _read(file).get(machine) or _measure_once(file, machine)
+        file, machine = _get_cache_file_path(), _describe_machine()
+        return _read_choices(file).get(machine) or _measure_and_save_choice(file, machine)
     except (OSError, RuntimeError, ValueError, ImportError, subprocess.SubprocessError):
         return TORCH  # no room, no home, no torch, or a measurement that failed
 
 
-def _file() -> Path:
+def _get_cache_file_path() -> Path:
     """The file in the user's cache folder; FileNotFoundError where the user has no home."""
     folder = Path(os.environ.get("XDG_CACHE_HOME", ""))
     if not folder.is_absolute():
@@ -65,15 +65,15 @@ def _file() -> Path:
     return folder / "posttrain" / "products.json"
 
 
-def _machine() -> str:
+def _describe_machine() -> str:
     """Processor and version of torch. Processors of several generations share a name, so family and model count too."""
-    facts = processor()
+    facts = read_processor_facts()
     keys = ("model name", "vendor_id", "cpu family", "model", "stepping", "CPU part", "vectors")
     described = ", ".join(f"{key} {facts[key]}" for key in keys if facts.get(key))
     return f"{described or platform.processor() or platform.machine()}; torch {metadata.version('torch')}"
 
 
-def _read(file: Path) -> dict[str, str]:
+def _read_choices(file: Path) -> dict[str, str]:
     """The choices by machine; without those that are no library, and empty if the file is torn or another's."""
     try:
         content = json.loads(file.read_bytes())
@@ -83,22 +83,22 @@ def _read(file: Path) -> dict[str, str]:
     return {machine: library for machine, library in choices.items() if library in (TORCH, ONEDNN)}
 
 
-def _measure_once(file: Path, machine: str) -> str:
+def _measure_and_save_choice(file: Path, machine: str) -> str:
     """Measure and keep the choice. Of several processes the first does; the others wait and read it."""
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.with_suffix(".lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        choices = _read(file)
+        choices = _read_choices(file)
         if machine not in choices:
             new = file.with_suffix(".new")
             new.touch()  # where nothing can be kept, nothing is measured
-            choices[machine] = faster(_measure())
+            choices[machine] = choose_faster_library(_measure_in_subprocess())
             new.write_text(json.dumps(choices, indent=2) + "\n")
             new.replace(file)
         return choices[machine]
 
 
-def faster(seconds: Seconds) -> str:
+def choose_faster_library(seconds: Seconds) -> str:
     """oneDNN, if the geometric mean over the shapes of its time / torch's is below MARGIN; else torch."""
     if ONEDNN not in seconds:  # this torch is built without it
         return TORCH
@@ -106,7 +106,7 @@ def faster(seconds: Seconds) -> str:
     return ONEDNN if statistics.geometric_mean(ratios) < MARGIN else TORCH
 
 
-def _measure() -> Seconds:
+def _measure_in_subprocess() -> Seconds:
     """`seconds` in a process of its own, whose threads and memory are nobody else's."""
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     done = subprocess.run(
@@ -120,17 +120,17 @@ def _measure() -> Seconds:
     return measured
 
 
-def seconds() -> Seconds:
+def measure_library_seconds() -> Seconds:
     """Processor seconds of one thread for x W^T + b with its gradients, the least of several in alternation."""
     import torch
     from torch.nn.functional import linear as by_torch
 
-    from tasks.algorithms.common.linear import by_onednn
+    from tasks.algorithms.common.linear import onednn_linear
 
     torch.set_num_threads(1)
     libraries: dict[str, Any] = {TORCH: by_torch}
     if torch.backends.mkldnn.is_available():
-        libraries[ONEDNN] = by_onednn
+        libraries[ONEDNN] = onednn_linear
     measured: dict[str, list[float]] = {library: [] for library in libraries}
     for rows, inputs, outputs, repetitions in SHAPES:
         x, weight, bias = torch.ones(rows, inputs), torch.ones(outputs, inputs), torch.ones(outputs)
@@ -148,4 +148,4 @@ def seconds() -> Seconds:
 
 
 if __name__ == "__main__":
-    print(json.dumps(seconds()))
+    print(json.dumps(measure_library_seconds()))

@@ -39,29 +39,29 @@ class Muon(torch.optim.Optimizer):
                 momentum = self.state[p].setdefault("momentum_buffer", torch.zeros_like(p))
                 momentum.lerp_(p.grad, 1 - MOMENTUM)
                 update = p.grad.lerp(momentum, MOMENTUM)
-                whole = orthogonalised(distributed.gathered(update) if id(p) in self.divided else update)
+                whole = orthogonalise_matrix(distributed.gather_rows(update) if id(p) in self.divided else update)
                 p.mul_(1 - group["lr"] * group["weight_decay"])
                 p.add_(
-                    sharding.own_rows(whole) if id(p) in self.divided else whole,
+                    sharding.select_local_rows(whole) if id(p) in self.divided else whole,
                     alpha=-group["lr"] * 0.2 * math.sqrt(max(whole.shape)),
                 )
 
 
-def orthogonalised(matrix: Tensor) -> Tensor:
+def orthogonalise_matrix(matrix: Tensor) -> Tensor:
     """U S V^T to about U V^T: (A, B) to (A, B), by Newton and Schulz's iteration.
 
     Singular values end between 0.68 and 1.14, unless they are below a hundredth of the matrix's norm.
     """
     x = matrix.bfloat16() if matrix.is_cuda else matrix.float()
-    x = x.T if tall(matrix) else x
+    x = x.T if is_tall(matrix) else x
     x = x / x.norm().clamp(min=1e-7)
     a, b, c = COEFFICIENTS
     for _ in range(ROUNDS):
         gram = x @ x.T
         x = torch.addmm(x, torch.addmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
-    return (x.T if tall(matrix) else x).to(matrix.dtype)
+    return (x.T if is_tall(matrix) else x).to(matrix.dtype)
 
 
-def tall(matrix: Tensor) -> bool:
+def is_tall(matrix: Tensor) -> bool:
     """More rows than columns: the iteration is cheaper on the transpose."""
     return matrix.shape[0] > matrix.shape[1]

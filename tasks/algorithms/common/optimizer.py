@@ -18,8 +18,8 @@ from torch.optim import AdamW
 from tasks.algorithms.common import distributed, sharding
 from tasks.algorithms.common.errors import TrainingError
 from tasks.algorithms.common.muon import Muon
-from tasks.algorithms.common.precision import master
-from tasks.algorithms.common.zero_partition import owners
+from tasks.algorithms.common.precision import get_master_weight
+from tasks.algorithms.common.zero_partition import assign_owners
 
 Schedule = Literal["constant", "linear", "cosine"]
 METRICS = {
@@ -74,20 +74,31 @@ class Optimizer:
         self, model: Trainable, learning_rate: float, steps: int, clip: float, settings: OptimizerSettings
     ) -> None:
         weights = [p for p in model.parameters() if p.requires_grad]
-        self.divided = [(p, master(p)) for p in weights if sharding.divided(p)]
-        self.rounded = [(p, master(p)) for p in weights if master(p) is not p and not sharding.divided(p)]
-        self.parameters = [master(p) for p in weights]
-        self.apart = [master(p) for p in weights if not sharding.divided(p)]  # the weights that each rank has whole
+        self.divided = [(p, get_master_weight(p)) for p in weights if sharding.is_sharded_weight(p)]
+        self.rounded = [
+            (p, get_master_weight(p))
+            for p in weights
+            if get_master_weight(p) is not p and not sharding.is_sharded_weight(p)
+        ]
+        self.parameters = [get_master_weight(p) for p in weights]
+        self.apart = [
+            get_master_weight(p) for p in weights if not sharding.is_sharded_weight(p)
+        ]  # the weights that each rank has whole
         self.clip = clip
         embeddings = [module for module in model.modules() if isinstance(module, torch.nn.Embedding)]
-        outer = {id(master(p)) for module in (*embeddings, _head(model)) if module for p in module.parameters()}
+        outer = {
+            id(get_master_weight(p))
+            for module in (*embeddings, _find_output_head(model))
+            if module
+            for p in module.parameters()
+        }
         hidden = [p for p in self.parameters if settings.optimizer == "muon" and p.dim() == 2 and id(p) not in outer]
         by_muon = {id(p) for p in hidden}
         rest = [p for p in self.parameters if id(p) not in by_muon]
         matrices, vectors = [p for p in rest if p.dim() > 1], [p for p in rest if p.dim() <= 1]
         self.numbered = [*matrices, *vectors, *hidden]
-        self.owners = owners(self.numbered) if distributed.divides_optimizer() else []
-        local = {id(p) for p, owner in zip(self.numbered, self.owners, strict=False) if owner == distributed.rank()}
+        self.owners = assign_owners(self.numbered) if distributed.is_optimizer_sharded() else []
+        local = {id(p) for p, owner in zip(self.numbered, self.owners, strict=False) if owner == distributed.get_rank()}
         mine = [[p for p in group if not self.owners or id(p) in local] for group in (matrices, vectors, hidden)]
         groups = [
             {"params": mine[0], "weight_decay": settings.weight_decay},
@@ -98,7 +109,7 @@ class Optimizer:
         if mine[2]:
             self.parts.append(Muon(mine[2], learning_rate, settings.weight_decay, [local for _, local in self.divided]))
         self.peak, self.steps_taken = learning_rate, 0
-        self.factor = schedule(settings.schedule, steps, settings.warmup, settings.final_rate)
+        self.factor = make_lr_schedule(settings.schedule, steps, settings.warmup, settings.final_rate)
 
     @property
     def learning_rate(self) -> float:
@@ -112,7 +123,7 @@ class Optimizer:
         nan.
         """
         for weight, rows in self.divided:
-            sharding.take_gradient(weight, rows)
+            sharding.move_gradient_to_rows(weight, rows)
         distributed.sum_gradients(self.apart)
         norm = self._norm()
         check_finite("gradient's norm", norm.item())
@@ -124,7 +135,7 @@ class Optimizer:
         for p in self.parameters:
             p.grad = None
         if self.owners:
-            distributed.send_weights(self.numbered, self.owners)
+            distributed.broadcast_owned_weights(self.numbered, self.owners)
         with torch.no_grad():
             for p, updated in self.rounded:
                 p.copy_(updated)
@@ -137,7 +148,7 @@ class Optimizer:
         if not self.divided:
             return norm
         squares = sum(rows.grad.double().square().sum().item() for _, rows in self.divided if rows.grad is not None)
-        whole = distributed.total({"squares": squares})["squares"]
+        whole = distributed.sum_values_over_ranks({"squares": squares})["squares"]
         return norm.new_tensor(whole).add(norm.square()).sqrt()
 
     def state_dict(self) -> dict[str, Tensor]:
@@ -145,12 +156,15 @@ class Optimizer:
 
         Ranks that divide the optimizer or the model all have to ask; the first gets all moments, the others none.
         """
-        state = moments(self.parts, self.numbered)
+        state = collect_moments(self.parts, self.numbered)
         if self.owners:
-            state = distributed.collected(state, self.numbered[0].device)
+            state = distributed.collect_tensors_on_main(state, self.numbered[0].device)
         if self.divided:
             rows = {name: value for name, value in state.items() if self._has_rows(name, value)}
-            state = {**sharding.on_main(rows), **{name: value for name, value in state.items() if name not in rows}}
+            state = {
+                **sharding.gather_on_main(rows),
+                **{name: value for name, value in state.items() if name not in rows},
+            }
         return {"steps_taken": torch.tensor(self.steps_taken), **state}
 
     def _has_rows(self, name: str, value: Tensor) -> bool:
@@ -161,14 +175,14 @@ class Optimizer:
     def load_state_dict(self, state: Mapping[str, Tensor], /) -> None:
         """Go on where `state_dict` was taken; the optimizer must have been made with the same arguments."""
         kept = {
-            name: sharding.own_rows(value) if name != "steps_taken" and self._has_rows(name, value) else value
+            name: sharding.select_local_rows(value) if name != "steps_taken" and self._has_rows(name, value) else value
             for name, value in state.items()
         }
         self.steps_taken = int(kept.pop("steps_taken"))
         load_moments(self.parts, self.numbered, kept)
 
 
-def moments(parts: Sequence[torch.optim.Optimizer], weights: Sequence[Tensor]) -> dict[str, Tensor]:
+def collect_moments(parts: Sequence[torch.optim.Optimizer], weights: Sequence[Tensor]) -> dict[str, Tensor]:
     """The state of torch's optimizers as a flat mapping: `<weight>.<moment>`, weights numbered as they stand in
     `weights`.
     """
@@ -192,7 +206,7 @@ def load_moments(
             updater.state[p][name] = value.to(p.device, copy=True)
 
 
-def schedule(kind: Schedule, steps: int, warmup: float, final_rate: float) -> Callable[[int], float]:
+def make_lr_schedule(kind: Schedule, steps: int, warmup: float, final_rate: float) -> Callable[[int], float]:
     """The factor on the learning rate at each step, numbered from 0.
 
     It rises linearly to 1 over the first share `warmup` of the steps, over one step at least. Then it stays there, or
@@ -213,5 +227,5 @@ def schedule(kind: Schedule, steps: int, warmup: float, final_rate: float) -> Ca
     return factor
 
 
-def _head(model: Trainable) -> nn.Module | None:
+def _find_output_head(model: Trainable) -> nn.Module | None:
     return model.get_output_embeddings() or getattr(model, "score", None)

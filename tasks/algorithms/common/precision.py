@@ -29,7 +29,7 @@ class Weighted(Protocol):
         ...
 
 
-def compute_dtype(precision: Precision) -> torch.dtype:
+def get_compute_dtype(precision: Precision) -> torch.dtype:
     """What a model computes with, and its keys and values are kept in."""
     return torch.float32 if precision == "fp32" else torch.bfloat16
 
@@ -41,14 +41,14 @@ def set_precision(model: Weighted, precision: Precision) -> None:
     """
     if precision == "fp32":
         return
-    for p in [p for p in model.parameters() if not sharding.divided(p)]:
+    for p in [p for p in model.parameters() if not sharding.is_sharded_weight(p)]:
         if precision == "bf16" and p.requires_grad:
             setattr(p, "master", nn.Parameter(p.detach().float()))  # noqa: B010 - torch knows no such attribute
-            p.register_post_accumulate_grad_hook(_to_master)
+            p.register_post_accumulate_grad_hook(_move_gradient_to_master)
         p.data = p.data.bfloat16()
 
 
-def master(p: Tensor) -> Tensor:
+def get_master_weight(p: Tensor) -> Tensor:
     """The weight as the optimizer updates it: the fp32 master of a rounded weight, this rank's rows of a divided one,
     any other itself.
     """
@@ -57,7 +57,7 @@ def master(p: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def copy_rounded(model: Weighted, rounded: Weighted) -> None:
+def copy_rounded_weights(model: Weighted, rounded: Weighted) -> None:
     """Give `rounded`, the same model in bfloat16, the model's weights as they are now; of a divided model they have to
     be whole here.
     """
@@ -65,16 +65,16 @@ def copy_rounded(model: Weighted, rounded: Weighted) -> None:
         rounded_weight.copy_(p)
 
 
-def in_full(model: Weighted) -> None:
+def restore_full_precision(model: Weighted) -> None:
     """Give a model with masters, in place, its weights in fp32 again: the masters, and the others as they are."""
     for p in model.parameters():
-        p.data = master(p).detach().float()
+        p.data = get_master_weight(p).detach().float()
         vars(p).pop("master", None)
 
 
-def _to_master(p: Tensor) -> None:
+def _move_gradient_to_master(p: Tensor) -> None:
     """Move a weight's gradient to its master: summed there, parts of a batch lose nothing."""
-    gradient, whole = p.grad, master(p)
+    gradient, whole = p.grad, get_master_weight(p)
     assert gradient is not None
     whole.grad = gradient.float() if whole.grad is None else whole.grad.add_(gradient)
     p.grad = None
@@ -94,30 +94,36 @@ class TrainedWeights:
         Ranks that divide the model all have to ask; the first gets the whole tensors, the others none.
         """
         trained = self._trained()
-        if not sharding.is_divided(self.model):
-            return {name: master(tensor).detach() for name, tensor in trained.items()}
-        rows = {name: master(tensor) for name, tensor in trained.items() if sharding.divided(tensor)}
-        apart = {name: master(tensor).detach() for name, tensor in trained.items() if not sharding.divided(tensor)}
-        return {**sharding.on_main(rows), **(apart if distributed.is_main() else {})}
+        if not sharding.has_sharded_parts(self.model):
+            return {name: get_master_weight(tensor).detach() for name, tensor in trained.items()}
+        rows = {
+            name: get_master_weight(tensor) for name, tensor in trained.items() if sharding.is_sharded_weight(tensor)
+        }
+        apart = {
+            name: get_master_weight(tensor).detach()
+            for name, tensor in trained.items()
+            if not sharding.is_sharded_weight(tensor)
+        }
+        return {**sharding.gather_on_main(rows), **(apart if distributed.is_main_rank() else {})}
 
     @torch.no_grad()
     def load_state_dict(self, state: Mapping[str, Tensor], /) -> None:
         """Load what `state_dict` returned; ranks that divide the model need it on the first alone."""
-        shared = sharding.is_divided(self.model)
+        shared = sharding.has_sharded_parts(self.model)
         for name, tensor in self._trained().items():
-            updated = master(tensor)
+            updated = get_master_weight(tensor)
             if shared:
-                whole = sharding.from_main(state.get(name), tensor.shape, updated)
-                updated.copy_(sharding.own_rows(whole) if sharding.divided(tensor) else whole)
+                whole = sharding.broadcast_from_main(state.get(name), tensor.shape, updated)
+                updated.copy_(sharding.select_local_rows(whole) if sharding.is_sharded_weight(tensor) else whole)
             else:
                 updated.copy_(state[name])
-            if updated is not tensor and not sharding.divided(tensor):
+            if updated is not tensor and not sharding.is_sharded_weight(tensor):
                 tensor.copy_(updated)
 
     def broadcast(self) -> None:
         """Give all ranks what rank 0 has; ranks that divide a model have done so before."""
-        if not sharding.is_divided(self.model):
-            distributed.broadcast(self.state_dict().values())
+        if not sharding.has_sharded_parts(self.model):
+            distributed.broadcast_tensors(self.state_dict().values())
 
     def _trained(self) -> dict[str, Tensor]:
         return {

@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # its import costs half a second, which no training needs tha
 DIVIDED = "divided"  # attribute of a weight
 
 
-def divide(body: nn.Module, layers: Iterable[nn.Module], dtype: torch.dtype) -> None:
+def shard_model(body: nn.Module, layers: Iterable[nn.Module], dtype: torch.dtype) -> None:
     """Have ranks divide the module in place, layer by layer; it computes with `dtype`, and gradients are summed in
     fp32.
 
@@ -35,13 +35,13 @@ def divide(body: nn.Module, layers: Iterable[nn.Module], dtype: torch.dtype) -> 
 
     # torch warns of models whose output is a view: one must not write to it. Nothing here does.
     warnings.filterwarnings("ignore", "FSDP2-wrapped module .* returned a view tensor")
-    distributed.broadcast(body.parameters())
+    distributed.broadcast_tensors(body.parameters())
     device = next(body.parameters()).device.type
-    mesh = init_device_mesh(device, (distributed.size(),))
+    mesh = init_device_mesh(device, (distributed.get_world_size(),))
     policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
     for part in (*layers, body):
         fully_shard(part, mesh=mesh, mp_policy=policy, reshard_after_forward=part is not body)
-    for made in _parts(body):
+    for made in _list_fsdp_modules(body):
         made.set_gradient_divide_factor(1.0)  # a sum over ranks, not a mean
         made.set_force_sum_reduction_for_comms(True)
     for p in body.parameters():
@@ -49,15 +49,15 @@ def divide(body: nn.Module, layers: Iterable[nn.Module], dtype: torch.dtype) -> 
         vars(p).update({"master": nn.Parameter(rows), DIVIDED: True})
 
 
-def is_divided(model: object) -> bool:
+def has_sharded_parts(model: object) -> bool:
     """Whether ranks divide this model, or a part of it."""
-    return distributed.divides_model() and isinstance(model, nn.Module) and bool(_parts(model))
+    return distributed.is_model_sharded() and isinstance(model, nn.Module) and bool(_list_fsdp_modules(model))
 
 
 @contextmanager
-def whole(model: object) -> Iterator[None]:
+def hold_unsharded_model(model: object) -> Iterator[None]:
     """In the block each rank has the model's weights, and may call it as often as it likes. No gradients are summed."""
-    parts = _parts(model) if is_divided(model) else []
+    parts = _list_fsdp_modules(model) if has_sharded_parts(model) else []
     for part in parts:
         part.set_reshard_after_forward(False, recurse=False)
         part.set_reshard_after_backward(False, recurse=False)
@@ -73,19 +73,19 @@ def whole(model: object) -> Iterator[None]:
             part.reshard()
 
 
-def take_gradient(p: Tensor, rows: Tensor) -> None:
+def move_gradient_to_rows(p: Tensor, rows: Tensor) -> None:
     """Move the gradient of a divided weight to this rank's rows of it."""
     gradient: Any = p.grad
     rows.grad = None if gradient is None else gradient.to_local()
     p.grad = None
 
 
-def divided(p: Tensor) -> bool:
+def is_sharded_weight(p: Tensor) -> bool:
     """Whether this is a weight of which each rank has its rows only."""
     return getattr(p, DIVIDED, False)
 
 
-def on_main(shards: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def gather_on_main(shards: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The whole tensors in rank 0's main memory, gathered one after another; others get nothing.
 
     One that has two names is one tensor.
@@ -94,34 +94,34 @@ def on_main(shards: Mapping[str, Tensor]) -> dict[str, Tensor]:
     seen: dict[int, Tensor] = {}
     for name, rows in shards.items():
         if id(rows) not in seen:
-            all_rows = distributed.gathered(rows.detach())
-            seen[id(rows)] = all_rows.cpu() if distributed.is_main() else all_rows[:0]
-        if distributed.is_main():
+            all_rows = distributed.gather_rows(rows.detach())
+            seen[id(rows)] = all_rows.cpu() if distributed.is_main_rank() else all_rows[:0]
+        if distributed.is_main_rank():
             tensors[name] = seen[id(rows)]
     return tensors
 
 
-def from_main(values: Tensor | None, shape: torch.Size, like: Tensor) -> Tensor:
+def broadcast_from_main(values: Tensor | None, shape: torch.Size, like: Tensor) -> Tensor:
     """Rank 0's `values` of this shape on all ranks, of the type and on the device of `like`; others need to give
     none.
     """
     room = torch.empty(shape, dtype=like.dtype, device=like.device)
-    if distributed.is_main():
+    if distributed.is_main_rank():
         assert values is not None
         room.copy_(values)
-    distributed.broadcast([room])
+    distributed.broadcast_tensors([room])
     return room
 
 
-def own_rows(everything: Tensor) -> Tensor:
+def select_local_rows(everything: Tensor) -> Tensor:
     """This rank's rows, as `divide` divides them: as torch.chunk does, so that the last ranks may have fewer or
     none.
     """
-    each = -(-len(everything) // distributed.size())
-    return everything[distributed.rank() * each :][:each]
+    each = -(-len(everything) // distributed.get_world_size())
+    return everything[distributed.get_rank() * each :][:each]
 
 
-def _parts(model: object) -> "list[FSDPModule]":
+def _list_fsdp_modules(model: object) -> "list[FSDPModule]":
     from torch.distributed.fsdp import FSDPModule
 
     return [part for part in model.modules() if isinstance(part, FSDPModule)] if isinstance(model, nn.Module) else []

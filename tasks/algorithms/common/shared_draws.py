@@ -20,7 +20,7 @@ Rows = Mapping[
 ]  # from this rank's number of rows: which they are (n,), and how many there are in all
 
 
-def draws(model: object) -> bool:
+def has_dropout(model: object) -> bool:
     """Whether a pass in training mode draws random numbers: whether some part of the model has dropout."""
     return isinstance(model, nn.Module) and any(
         (isinstance(part, nn.Dropout) and part.p > 0)
@@ -29,19 +29,19 @@ def draws(model: object) -> bool:
     )
 
 
-def needed(model: object) -> bool:
+def needs_shared_draws(model: object) -> bool:
     """Whether ranks have to draw for each other's rows; they then pad their rows as the whole batch is padded."""
-    return distributed.size() > 1 and draws(model)
+    return distributed.get_world_size() > 1 and has_dropout(model)
 
 
 @contextmanager
-def of_all_rows(model: object, rows: Sequence[tuple[Tensor, int]]) -> Iterator[None]:
+def draw_for_all_rows(model: object, rows: Sequence[tuple[Tensor, int]]) -> Iterator[None]:
     """Have passes and gradients in the block draw for all rows, and use those of this rank.
 
     `rows` are the kinds of rows that passes have: of each this rank's numbers (n,), and how many all ranks have. The
     kinds differ in n. Afterwards torch's generators stand where rank 0's stand, which has rows wherever a rank has.
     """
-    if not needed(model):
+    if not needs_shared_draws(model):
         yield
         return
     with _Whole({len(numbers): (numbers, count) for numbers, count in rows}):
@@ -51,7 +51,7 @@ def of_all_rows(model: object, rows: Sequence[tuple[Tensor, int]]) -> Iterator[N
         generators.append(torch.cuda.default_generators[torch.cuda.current_device()])
     for generator in generators:
         state = generator.get_state()
-        distributed.broadcast([state])
+        distributed.broadcast_tensors([state])
         generator.set_state(state)
 
 
@@ -73,7 +73,7 @@ class UniformDraws:
         drawn = torch.rand(
             len(self.drawing), 1, generator=self.generator, device=self.generator.device, dtype=torch.float64
         )
-        if distributed.size() == 1:
+        if distributed.get_world_size() == 1:
             return drawn
         return drawn.new_zeros(self.count, 1).index_copy(0, self.drawing, drawn)[self.first + rows]
 
@@ -81,7 +81,7 @@ class UniformDraws:
         """Say at each token which of this rank's rows go on."""
         going = torch.zeros(self.count, dtype=torch.uint8, device=self.generator.device)
         going[self.first + rows] = 1
-        going = distributed.summed(going)[self.drawing].bool()
+        going = distributed.all_reduce_sum(going)[self.drawing].bool()
         self.left = int(going.sum())
         if self.left < self.full * len(self.drawing):
             self.drawing = self.drawing[going]
@@ -89,7 +89,7 @@ class UniformDraws:
     def finish(self, tokens: int) -> None:
         """Take part until the other ranks' rows have ended too, for at most so many more tokens."""
         none = torch.zeros(0, dtype=torch.long, device=self.generator.device)
-        while self.left and tokens and distributed.size() > 1:
+        while self.left and tokens and distributed.get_world_size() > 1:
             self(none)
             self.go_on(none)
             tokens -= 1

@@ -11,9 +11,9 @@ from torch import Tensor
 from tasks.algorithms.common import distributed
 
 
-def owners(weights: Sequence[Tensor]) -> list[int]:
+def assign_owners(weights: Sequence[Tensor]) -> list[int]:
     """The owner of each weight: from the largest down, each goes to the rank that has the fewest numbers so far."""
-    held = [0] * distributed.size()
+    held = [0] * distributed.get_world_size()
     ranks = [0] * len(weights)
     for index in sorted(range(len(weights)), key=lambda index: -weights[index].numel()):
         owner = held.index(min(held))

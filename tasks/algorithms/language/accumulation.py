@@ -79,33 +79,35 @@ class AccumulatedStep:
 
         TrainingError where loss or gradient is not finite, before any weight moves.
         """
-        totals = distributed.total({"loss": self.loss.item(), **self.sums})
+        totals = distributed.sum_values_over_ranks({"loss": self.loss.item(), **self.sums})
         check_finite("loss", totals["loss"])
         return {**totals, "grad_norm": self.optimizer.step()}
 
 
-def divide(model: Parametrised, batch: Completions, parts: Iterable[Tensor]) -> Iterator[BatchPart]:
+def iterate_batch_parts(model: Parametrised, batch: Completions, parts: Iterable[Tensor]) -> Iterator[BatchPart]:
     """Of each part of the batch (responses, long) what this rank passes through the model.
 
     A rank leaves out a part of which it has nothing. Where ranks divide the model it passes one response all the same,
     which does not count.
     """
     for part in parts:
-        if len(rows := rank_share(batch, part)):
+        if len(rows := select_rank_responses(batch, part)):
             yield BatchPart(rows, batch.rows(rows).on(model), part, 1.0)
-        elif len(part) and sharding.is_divided(model):
+        elif len(part) and sharding.has_sharded_parts(model):
             yield BatchPart(part[:1], batch.rows(part[:1]).on(model), part, 0.0)
 
 
-def divide_by_prompts(model: object, batch: Batch, count: int, *, dropout: bool) -> Iterator[tuple[Batch, float]]:
+def iterate_parts_by_prompts(
+    model: object, batch: Batch, count: int, *, dropout: bool
+) -> Iterator[tuple[Batch, float]]:
     """The same of a batch that is cut into `count` parts between prompts: a part, and whether it counts (1 or 0).
 
     With `dropout` the loop's body draws a response's random numbers as one process would.
     """
     for whole in batch.parts(count):
-        share = whole.share(model, padded=dropout and shared_draws.needed(model))
+        share = whole.share(model, padded=dropout and shared_draws.needs_shared_draws(model))
         rows = [] if share is None else whole.responses.kinds_of_rows(share[1])
-        with shared_draws.of_all_rows(model, rows) if dropout else nullcontext():
+        with shared_draws.draw_for_all_rows(model, rows) if dropout else nullcontext():
             if share is not None:
                 yield share[0], share[2]
 
@@ -122,25 +124,25 @@ def cut_into_micro_batches(completions: Completions, rows: Tensor, size: int) ->
     lengths, owner = completions.mask.sum(1), completions.owner
 
     def tokens(parts: tuple[Tensor, ...]) -> int:
-        return sum(_tokens_read(completions, part) for part in parts)
+        return sum(_count_tokens_read(completions, part) for part in parts)
 
     like = rows[lengths[rows].argsort(stable=True)].split(size)
     together = rows[owner[rows].argsort(stable=True)].split(size)
     return min(like, together, key=tokens)
 
 
-def rank_share(completions: Completions, rows: Tensor) -> Tensor:
+def select_rank_responses(completions: Completions, rows: Tensor) -> Tensor:
     """Of the responses `rows` (long) those that this rank passes through a model; perhaps none.
 
     They are neighbours in `rows` or dealt out in turn, whichever gives the rank with most tokens fewer.
     """
-    ranks = distributed.size()
+    ranks = distributed.get_world_size()
     if ranks == 1:
         return rows
-    neighbours = [rows[distributed.share_of(len(rows), number, ranks)] for number in range(ranks)]
+    neighbours = [rows[distributed.get_rank_slice(len(rows), number, ranks)] for number in range(ranks)]
     dealt = [rows[number::ranks] for number in range(ranks)]
-    return min(neighbours, dealt, key=lambda some: max(_tokens_read(completions, part) for part in some))[
-        distributed.rank()
+    return min(neighbours, dealt, key=lambda some: max(_count_tokens_read(completions, part) for part in some))[
+        distributed.get_rank()
     ]
 
 
@@ -154,14 +156,14 @@ def compute_in_parts(passed: Callable[[Completions], Tensor], batch: Completions
     """What `passed` gives for each token of the batch, on the CPU: (N, L), from parts of at most `size` responses."""
     values = torch.zeros(batch.mask.shape)
     for whole in cut_if_needed(batch, torch.arange(len(batch)), size):
-        if not len(rows := rank_share(batch, whole)):
+        if not len(rows := select_rank_responses(batch, whole)):
             continue
         part = passed(batch.rows(rows) if len(rows) < len(batch) else batch).cpu()
         values[rows, : part.shape[1]] = part
-    return distributed.summed(values)
+    return distributed.all_reduce_sum(values)
 
 
-def _tokens_read(completions: Completions, rows: Tensor) -> int:
+def _count_tokens_read(completions: Completions, rows: Tensor) -> int:
     """The tokens, with padding, of a pass of these responses, in which each prompt is read once."""
     if not len(rows):
         return 0

@@ -12,13 +12,13 @@ from torch import Tensor
 STD_FLOOR = 1e-4  # added to a group's standard deviation, as in TRL
 
 
-def at_last_token(scores: Tensor, mask: Tensor) -> Tensor:
+def put_scores_at_last_token(scores: Tensor, mask: Tensor) -> Tensor:
     """Scores of responses (N,) as rewards of tokens (N, L): the last real token gets the whole score."""
     rewards = torch.zeros(mask.shape, dtype=scores.dtype, device=scores.device)
     return rewards.scatter(1, mask.sum(1, keepdim=True) - 1, scores.unsqueeze(1))
 
 
-def increments(worth: Tensor, is_known: Tensor) -> Tensor:
+def compute_reward_increments(worth: Tensor, is_known: Tensor) -> Tensor:
     """The reward at each token (N, L): how much `worth` (N, L) has risen since it was last `is_known` (bool), from 0 at
     the start.
 
@@ -68,7 +68,7 @@ def group_advantages(rewards: Tensor, owner: Tensor, kind: Literal["standardized
     counts = torch.bincount(owner).clamp(min=1)
     mean = torch.zeros(len(counts), dtype=rewards.dtype, device=rewards.device).index_add(0, owner, rewards) / counts
     centred = rewards - mean[owner]
-    centred = torch.where(has_spread(rewards, owner)[owner], centred, torch.zeros_like(centred))
+    centred = torch.where(has_reward_spread(rewards, owner)[owner], centred, torch.zeros_like(centred))
     if kind == "centered":
         return centred
     squares = torch.zeros_like(mean).index_add(0, owner, centred.square())
@@ -88,7 +88,7 @@ def step_advantages(rewards: Tensor, mask: Tensor, owner: Tensor, kind: Literal[
     return reward_to_go(paid, mask, 1.0)
 
 
-def has_spread(rewards: Tensor, owner: Tensor) -> Tensor:
+def has_reward_spread(rewards: Tensor, owner: Tensor) -> Tensor:
     """Whether a prompt's responses earned different rewards: (B,) bool."""
     low = torch.full((len(torch.bincount(owner)),), torch.inf, dtype=rewards.dtype, device=rewards.device)
     high = low.neg().scatter_reduce(0, owner, rewards, "amax")

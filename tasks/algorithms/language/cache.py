@@ -21,7 +21,7 @@ class RoomyLayer(DynamicLayer):  # type: ignore[misc]  # transformers is untyped
     def __init__(self, keys: Tensor, values: Tensor, rows: Tensor, room: int) -> None:
         super().__init__()
         self.is_initialized = True
-        self.buffers = _with_room(keys, rows, room), _with_room(values, rows, room)
+        self.buffers = _copy_into_larger_buffer(keys, rows, room), _copy_into_larger_buffer(values, rows, room)
         self._show(keys.shape[-2])
 
     def update(self, key_states: Tensor, value_states: Tensor, *_: object, **__: object) -> tuple[Tensor, Tensor]:
@@ -44,7 +44,7 @@ class RoomyLayer(DynamicLayer):  # type: ignore[misc]  # transformers is untyped
         self.keys, self.values = (buffer[:, :, :length] for buffer in self.buffers)
 
 
-def make_room(
+def reserve_cache_room(
     cache: KeyValueCache, rows: Tensor, room: int, kind: Callable[[DynamicLayer], NewLayer] = lambda _: RoomyLayer
 ) -> None:
     """Reduce or repeat a prefilled cache's rows to `rows` (N,), in place, and make room for `room` more tokens.
@@ -58,7 +58,7 @@ def make_room(
             layer.batch_select_indices(rows)
 
 
-def other_layers(model: PretrainedCausalLM) -> list[str]:
+def list_unsupported_cache_layers(model: PretrainedCausalLM) -> list[str]:
     """The kinds of layers of a model's cache that `close_up` cannot take a column out of; nothing where all are plain
     attention.
     """
@@ -66,7 +66,7 @@ def other_layers(model: PretrainedCausalLM) -> list[str]:
     return [*dict.fromkeys(type(layer).__name__ for layer in layers if type(layer) is not DynamicLayer)]
 
 
-def close_up(cache: KeyValueCache, rows: Tensor, real: Tensor) -> Tensor:
+def compact_cache(cache: KeyValueCache, rows: Tensor, real: Tensor) -> Tensor:
     """Keep the cache's rows `rows` (n,), in place, and of their columns the `real` ones (n, length), moved to the right
     end.
 
@@ -91,7 +91,7 @@ def close_up(cache: KeyValueCache, rows: Tensor, real: Tensor) -> Tensor:
     return real.gather(1, order)
 
 
-def _with_room(states: Tensor, rows: Tensor, room: int) -> Tensor:
+def _copy_into_larger_buffer(states: Tensor, rows: Tensor, room: int) -> Tensor:
     _, heads, length, size = states.shape
     buffer = states.new_empty(len(rows), heads, length + room, size)
     buffer[:, :, :length] = states[rows]

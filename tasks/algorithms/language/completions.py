@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from tasks.algorithms.common import distributed, gradient_checkpointing, sharding
 from tasks.algorithms.language.causal_lm import Body, CachedInputs, CausalLM, KeyValueCache, ModelInputs, Parametrised
-from tasks.algorithms.language.lm_head import chunked_logps, deferred_head
+from tasks.algorithms.language.lm_head import compute_chunked_logps, defer_large_head
 
 
 @dataclass(frozen=True)
@@ -61,14 +61,14 @@ class Completions:
         return [(self.owner[rows].unique(), len(self.prompts)), (rows, len(self.owner))]
 
 
-def share_of_prompts(prompt: Tensor, model: object) -> tuple[Tensor, float]:
+def select_rank_prompts(prompt: Tensor, model: object) -> tuple[Tensor, float]:
     """This rank's share of the prompts in `prompt`, and what they count: 1.
 
     Where ranks divide the model, one that has no prompt has the first, which counts 0; elsewhere it has none.
     """
     prompts = prompt.unique()
-    share, counted = prompts[distributed.share(len(prompts))], 1.0
-    if not len(share) and sharding.is_divided(model):
+    share, counted = prompts[distributed.get_local_slice(len(prompts))], 1.0
+    if not len(share) and sharding.has_sharded_parts(model):
         share, counted = prompts[:1], 0.0
     return share, counted
 
@@ -98,69 +98,71 @@ def pad_left(prompts: Sequence[Sequence[int]], pad: int) -> tuple[Tensor, Tensor
     return padded, mask
 
 
-def token_logps(model: CausalLM, completions: Completions, temperature: float = 1.0) -> Tensor:
+def compute_token_logps(model: CausalLM, completions: Completions, temperature: float = 1.0) -> Tensor:
     """Log-probability of each response token given what stands before it: (N, L), zero where masked out.
 
     `temperature` divides the logits as it did when sampling.
     """
     responses = completions.on(model)
-    with deferred_head(model, responses.mask.numel()) as head:
-        logits = _logits(model, responses)  # (N, L, V), or states (N, L, D)
+    with defer_large_head(model, responses.mask.numel()) as head:
+        logits = _compute_response_logits(model, responses)  # (N, L, V), or states (N, L, D)
     # The softmax over the vocabulary is taken at response tokens only.
     picked, tokens = logits[responses.mask], responses.tokens[responses.mask]
     if head is None:
         distribution = torch.log_softmax(picked.float() / temperature, dim=-1)
         values = distribution.gather(1, tokens.unsqueeze(1)).squeeze(1)
     else:
-        values, _ = chunked_logps(head, picked, tokens, temperature)
+        values, _ = compute_chunked_logps(head, picked, tokens, temperature)
     return values.new_zeros(responses.mask.shape).masked_scatter(responses.mask, values)
 
 
-def _logits(model: CausalLM, responses: Completions) -> Tensor:
+def _compute_response_logits(model: CausalLM, responses: Completions) -> Tensor:
     """(N, L, V): entry t predicts token t."""
-    if marked := gradient_checkpointing.layers(model):
-        with gradient_checkpointing.recomputing(marked):
-            return model(**_whole(responses), logits_to_keep=responses.tokens.shape[1] + 1).logits[:, :-1]
-    first = model(**_prompts(responses), logits_to_keep=1)
-    cache = _continued(first.past_key_values, responses)
+    if marked := gradient_checkpointing.list_layers_to_recompute(model):
+        with gradient_checkpointing.recompute_activations(marked):
+            return model(**_build_full_sequence_inputs(responses), logits_to_keep=responses.tokens.shape[1] + 1).logits[
+                :, :-1
+            ]
+    first = model(**_build_prompt_inputs(responses), logits_to_keep=1)
+    cache = _expand_cache_to_responses(first.past_key_values, responses)
     logits = first.logits[:, -1:][responses.owner]
     behind = responses.tokens.shape[1] - 1
-    if behind or sharding.is_divided(
+    if behind or sharding.has_sharded_parts(
         model
     ):  # ranks pass a divided model equally often, however long their responses are
-        rest = model(**_after_prompts(responses, cache, responses.tokens[:, : max(1, behind)])).logits
+        rest = model(**_build_response_inputs(responses, cache, responses.tokens[:, : max(1, behind)])).logits
         logits = torch.cat([logits, rest[:, :behind]], dim=1)
     return logits
 
 
-def response_logps(model: CausalLM, completions: Completions) -> Tensor:
+def compute_response_logps(model: CausalLM, completions: Completions) -> Tensor:
     """log pi(response | prompt), the sum over response tokens: (N,)."""
-    return token_logps(model, completions).sum(dim=1)
+    return compute_token_logps(model, completions).sum(dim=1)
 
 
-def states(body: Body, completions: Completions) -> Tensor:
+def compute_response_states(body: Body, completions: Completions) -> Tensor:
     """Hidden states of a model without its head: (N, L + 1, D). Entry t has seen the prompt and the tokens before t.
 
     The value of the state in which token t is chosen is read from entry t; a whole response's score is read from entry
     `length`.
     """
     responses = completions.on(body)
-    if marked := gradient_checkpointing.layers(body):
-        with gradient_checkpointing.recomputing(marked):
-            return body(**_whole(responses)).last_hidden_state[:, -responses.tokens.shape[1] - 1 :]
-    first = body(**_prompts(responses))
-    cache = _continued(first.past_key_values, responses)
-    rest = body(**_after_prompts(responses, cache, responses.tokens)).last_hidden_state
+    if marked := gradient_checkpointing.list_layers_to_recompute(body):
+        with gradient_checkpointing.recompute_activations(marked):
+            return body(**_build_full_sequence_inputs(responses)).last_hidden_state[:, -responses.tokens.shape[1] - 1 :]
+    first = body(**_build_prompt_inputs(responses))
+    cache = _expand_cache_to_responses(first.past_key_values, responses)
+    rest = body(**_build_response_inputs(responses, cache, responses.tokens)).last_hidden_state
     return torch.cat([first.last_hidden_state[:, -1:][responses.owner], rest], dim=1)
 
 
-def in_fp32(head: nn.Linear, read: Tensor) -> Tensor:
+def apply_head_in_fp32(head: nn.Linear, read: Tensor) -> Tensor:
     """What a head makes of states (.., D), in fp32 whatever its weights are: eight bits are too few for a score."""
     bias = None if head.bias is None else head.bias.float()
     return nn.functional.linear(read.float(), head.weight.float(), bias)
 
 
-def _prompts(responses: Completions) -> ModelInputs:
+def _build_prompt_inputs(responses: Completions) -> ModelInputs:
     return {
         "input_ids": responses.prompts,
         "attention_mask": responses.prompt_mask.long(),
@@ -169,7 +171,7 @@ def _prompts(responses: Completions) -> ModelInputs:
     }
 
 
-def _whole(responses: Completions) -> ModelInputs:
+def _build_full_sequence_inputs(responses: Completions) -> ModelInputs:
     """Each response behind a copy of its prompt: (N, P + L)."""
     prompts, real = responses.prompts[responses.owner], responses.prompt_mask[responses.owner]
     mask = torch.cat([real, responses.mask], dim=1)
@@ -181,13 +183,13 @@ def _whole(responses: Completions) -> ModelInputs:
     }
 
 
-def _continued(cache: KeyValueCache, responses: Completions) -> KeyValueCache:
+def _expand_cache_to_responses(cache: KeyValueCache, responses: Completions) -> KeyValueCache:
     """The prompts' cache with one row for each response, that of its own prompt."""
     cache.batch_select_indices(responses.owner)
     return cache
 
 
-def _after_prompts(responses: Completions, cache: KeyValueCache, tokens: Tensor) -> CachedInputs:
+def _build_response_inputs(responses: Completions, cache: KeyValueCache, tokens: Tensor) -> CachedInputs:
     seen, mask = responses.prompt_mask[responses.owner], responses.mask[:, : tokens.shape[1]]
     return {
         "input_ids": tokens,

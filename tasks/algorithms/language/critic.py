@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from tasks.algorithms.language.causal_lm import CausalLMWithBody
-from tasks.algorithms.language.completions import Completions, in_fp32, states
+from tasks.algorithms.language.completions import Completions, apply_head_in_fp32, compute_response_states
 
 METRICS = {
     "val/explained_variance": "The share of the variance of the reward-to-go that the critic's values explain: 1 "
@@ -31,7 +31,7 @@ class Critic(torch.nn.Module):
 
     def forward(self, responses: Completions) -> Tensor:
         """V(s_t), s_t being the prompt and the tokens before t: (N, L), zero where masked out."""
-        values = in_fp32(self.head, states(self.body, responses)[:, :-1]).squeeze(-1)
+        values = apply_head_in_fp32(self.head, compute_response_states(self.body, responses)[:, :-1]).squeeze(-1)
         return values * responses.mask.to(values.device)
 
     def get_output_embeddings(self) -> torch.nn.Linear:

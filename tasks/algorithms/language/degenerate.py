@@ -13,38 +13,38 @@ from tasks.algorithms.language.completions import Completions
 from tasks.algorithms.language.pairs import NO_LEVEL, TIED, Pairs
 
 
-def cut_off(answer: Tensor, _vocabulary: int, _longest: int, _generator: torch.Generator) -> Tensor:
+def truncate_to_first_half(answer: Tensor, _vocabulary: int, _longest: int, _generator: torch.Generator) -> Tensor:
     """The answer's first half, rounded up."""
     return answer[: (len(answer) + 1) // 2]
 
 
-def unending(answer: Tensor, _vocabulary: int, longest: int, _generator: torch.Generator) -> Tensor:
+def repeat_until_longest(answer: Tensor, _vocabulary: int, longest: int, _generator: torch.Generator) -> Tensor:
     """The answer without its last token, repeated up to the length `longest`."""
     body = answer[: max(1, len(answer) - 1)]
     return body.repeat(-(-longest // len(body)))[:longest]
 
 
-def shuffled(answer: Tensor, _vocabulary: int, _longest: int, generator: torch.Generator) -> Tensor:
+def shuffle_tokens(answer: Tensor, _vocabulary: int, _longest: int, generator: torch.Generator) -> Tensor:
     """The answer's tokens in another order; the last one stays last."""
     order = torch.randperm(max(0, len(answer) - 1), generator=generator)
     return torch.cat([answer[order], answer[-1:]])
 
 
-def random_tokens(answer: Tensor, vocabulary: int, longest: int, generator: torch.Generator) -> Tensor:
+def draw_random_tokens(answer: Tensor, vocabulary: int, longest: int, generator: torch.Generator) -> Tensor:
     """Random tokens of the `vocabulary`, up to the length `longest`."""
     return torch.randint(vocabulary, (longest,), generator=generator, dtype=answer.dtype)
 
 
 Corruption = Callable[[Tensor, int, int, torch.Generator], Tensor]
 KINDS: dict[str, Corruption] = {
-    "cut_off": cut_off,
-    "unending": unending,
-    "shuffled": shuffled,
-    "random_tokens": random_tokens,
+    "cut_off": truncate_to_first_half,
+    "unending": repeat_until_longest,
+    "shuffled": shuffle_tokens,
+    "random_tokens": draw_random_tokens,
 }
 
 
-def corrupted(
+def corrupt_answers(
     responses: Completions, rows: Sequence[int], kinds: Sequence[str], vocabulary: int, generator: torch.Generator
 ) -> Completions:
     """One corruption of each answer in `rows` (an answer may come more than once), each of its kind in `kinds`.
@@ -60,7 +60,7 @@ def corrupted(
     return Completions(responses.prompts, responses.prompt_mask, responses.owner[list(rows)], tokens, mask)
 
 
-def best_answers(pairs: Pairs) -> list[int]:
+def select_best_answers(pairs: Pairs) -> list[int]:
     """The row of each prompt's best answer: the first that a pair chooses and no pair rejects. (Every ranking has one.)
 
     A pair that is tied rejects none.
@@ -73,15 +73,15 @@ def best_answers(pairs: Pairs) -> list[int]:
     return list(best.values())
 
 
-def with_corrupted(pairs: Pairs, weight: float, vocabulary: int, generator: torch.Generator) -> Pairs:
+def add_corrupted_pairs(pairs: Pairs, weight: float, vocabulary: int, generator: torch.Generator) -> Pairs:
     """The same pairs and, for each prompt, one more: its best answer against a corruption of it, of a kind drawn at
     random.
 
     The new pair weighs `weight`; a prompt's own pairs together weigh 1.
     """
-    rows, names, old = best_answers(pairs), list(KINDS), pairs.responses
+    rows, names, old = select_best_answers(pairs), list(KINDS), pairs.responses
     drawn = torch.randint(len(names), (len(rows),), generator=generator).tolist()
-    made = corrupted(old, rows, [names[kind] for kind in drawn], vocabulary, generator)
+    made = corrupt_answers(old, rows, [names[kind] for kind in drawn], vocabulary, generator)
     whole = Completions(
         old.prompts,
         old.prompt_mask,

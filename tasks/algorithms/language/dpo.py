@@ -16,9 +16,9 @@ from torch.nn.functional import logsigmoid
 from tasks.algorithms.common import distributed, sharding
 from tasks.algorithms.common.optimizer import METRICS as OPTIMIZER_METRICS
 from tasks.algorithms.common.optimizer import Optimizer
-from tasks.algorithms.language.accumulation import divide_by_prompts
+from tasks.algorithms.language.accumulation import iterate_parts_by_prompts
 from tasks.algorithms.language.causal_lm import CausalLM
-from tasks.algorithms.language.completions import Completions, response_logps
+from tasks.algorithms.language.completions import Completions, compute_response_logps
 from tasks.algorithms.language.pairs import Pairs
 
 Loss = Literal["sigmoid", "ipo", "simpo"]
@@ -82,16 +82,18 @@ class MarginLoss:
 
 
 @torch.no_grad()
-def reference_logps(model: CausalLM, batches: Iterable[Completions]) -> Tensor:
+def compute_reference_logps(model: CausalLM, batches: Iterable[Completions]) -> Tensor:
     """log pi_ref of every response, in order: (N,). Ranks take the batches in turn."""
     model.eval()
     device = next(model.parameters()).device
-    with sharding.whole(model):
+    with sharding.hold_unsharded_model(model):
         logps = [
-            response_logps(model, batch) if distributed.in_turn(number) else torch.zeros(len(batch), device=device)
+            compute_response_logps(model, batch)
+            if distributed.is_batch_of_this_rank(number)
+            else torch.zeros(len(batch), device=device)
             for number, batch in enumerate(batches)
         ]
-    return distributed.summed(torch.cat(logps))
+    return distributed.all_reduce_sum(torch.cat(logps))
 
 
 def fit(
@@ -113,17 +115,15 @@ def fit(
     nothing = torch.zeros(0, device=next(model.parameters()).device)
     for pairs in batches:
         loss, part_metrics = 0.0, [dict.fromkeys(names, nothing)]
-        for part, counts in divide_by_prompts(model, pairs, accumulate, dropout=False):
+        for part, counts in iterate_parts_by_prompts(model, pairs, accumulate, dropout=False):
             share = counts * len(part.chosen) / len(pairs.chosen)
             portion, values = _add_gradient(model, part, share, reference, objective)
             loss += portion
             if counts:
                 part_metrics.append(values)
         norm = optimizer.step()
-        values = distributed.gathered_columns(
-            {name: torch.cat([part[name] for part in part_metrics]) for name in names}
-        )
-        loss = distributed.total({"loss": loss})["loss"]
+        values = distributed.gather_columns({name: torch.cat([part[name] for part in part_metrics]) for name in names})
+        loss = distributed.sum_values_over_ranks({"loss": loss})["loss"]
         row = {"loss": loss, **{name: column.mean().item() for name, column in values.items()}, "grad_norm": norm}
         yield {name: row[name] for name in METRICS if name in row}
 
@@ -134,7 +134,7 @@ def _add_gradient(
     """Add the gradient of a part of a batch with this share of its pairs; its share of the loss, and metrics by pair
     (P,).
     """
-    logps = response_logps(model, pairs.responses)
+    logps = compute_response_logps(model, pairs.responses)
     ref_logps = None if reference is None else reference[pairs.index]
     lengths = pairs.responses.mask.sum(dim=1).to(logps.device)
     scores = objective.scores(logps, ref_logps, lengths)

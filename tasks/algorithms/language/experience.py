@@ -33,7 +33,7 @@ class StepRewards:
         room = (0, length - self.at_ends.shape[1])
         at_ends = torch.nn.functional.pad(self.at_ends, room, value=torch.nan)
         parts = (at_ends, self.weight, self.others, self.others_weight)
-        return StepRewards(*(distributed.gathered(part) for part in parts))
+        return StepRewards(*(distributed.gather_rows(part) for part in parts))
 
     def rows(self, index: Tensor) -> "StepRewards":
         """Those of the responses at `index` (long or bool)."""
@@ -126,7 +126,7 @@ def check_rewards(experience: Experience) -> None:
     check_finite("log-probability of a batch's samples", experience.logps.sum().item())
 
 
-def summary(experience: Experience) -> dict[str, float]:
+def summarise_samples(experience: Experience) -> dict[str, float]:
     """What every policy-gradient method logs of its samples: METRICS, and the experience's `logged`.
 
     The entropy is estimated from the samples, so that it costs no further pass.
@@ -143,7 +143,7 @@ def summary(experience: Experience) -> dict[str, float]:
     }
 
 
-def best_of_each(rewards: Tensor, owner: Tensor, minimum: float) -> Tensor:
+def select_best_per_prompt(rewards: Tensor, owner: Tensor, minimum: float) -> Tensor:
     """The rows (long, ascending) of each prompt's best response, the first of equals, if its reward is at least
     `minimum`.
 
@@ -157,6 +157,6 @@ def best_of_each(rewards: Tensor, owner: Tensor, minimum: float) -> Tensor:
     return torch.tensor(sorted(best.values()), dtype=torch.long)
 
 
-def moved(logps: Tensor, sampled: Tensor, mask: Tensor) -> float:
+def sum_logp_differences(logps: Tensor, sampled: Tensor, mask: Tensor) -> float:
     """The sum over tokens of how far log-probabilities are from what they were when sampled: all (n, L)."""
     return float(((logps.detach() - sampled).abs() * mask).sum())

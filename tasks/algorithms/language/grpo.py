@@ -24,10 +24,15 @@ from torch import Tensor
 
 from tasks.algorithms.common import distributed
 from tasks.algorithms.common.optimizer import Optimizer
-from tasks.algorithms.language.accumulation import AccumulatedStep, BatchPart, cut_into_micro_batches, divide
+from tasks.algorithms.language.accumulation import (
+    AccumulatedStep,
+    BatchPart,
+    cut_into_micro_batches,
+    iterate_batch_parts,
+)
 from tasks.algorithms.language.advantages import group_advantages, step_advantages
 from tasks.algorithms.language.causal_lm import CausalLM
-from tasks.algorithms.language.completions import token_logps
+from tasks.algorithms.language.completions import compute_token_logps
 from tasks.algorithms.language.experience import (
     SAMPLER,
     WEIGHT,
@@ -35,16 +40,16 @@ from tasks.algorithms.language.experience import (
     Experience,
     Look,
     check_rewards,
-    moved,
-    summary,
+    sum_logp_differences,
+    summarise_samples,
 )
-from tasks.algorithms.language.kl import ESTIMATORS, Estimator, k3, slopes
+from tasks.algorithms.language.kl import ESTIMATORS, Estimator, compute_kl_slopes, k3
 from tasks.algorithms.language.policy_gradient import (
     Aggregation,
     Totals,
-    aggregate,
+    aggregate_loss,
+    clipped_policy_loss,
     importance_weights,
-    policy_loss,
 )
 
 OF_KL = ("kl", "kl_slope", "kl_slope_squared")  # what the loss sums over tokens where there is a KL term
@@ -92,16 +97,16 @@ def grpo_loss(
     that of eq. 3 with k3 of eq. 4, or another estimator, aggregated as asked. `weights` (n, L) are importance weights;
     the KL has none.
     """
-    values, acts = policy_loss(logps, old_logps, advantages, clip_low, clip_high)
+    values, acts = clipped_policy_loss(logps, old_logps, advantages, clip_low, clip_high)
     sums = {"clip_ratio": (acts & mask).sum()}
     if weights is not None:
         values = values * weights
     if reference_logps is not None:
         values = values + beta * ESTIMATORS[kl](logps, reference_logps)
-        slope = slopes(kl, logps, reference_logps)
+        slope = compute_kl_slopes(kl, logps, reference_logps)
         of_kl = {"kl": k3(logps.detach(), reference_logps), "kl_slope": slope, "kl_slope_squared": slope.square()}
         sums |= {name: (values * mask).sum() for name, values in of_kl.items()}
-    return aggregate(values, mask, aggregation, totals), sums
+    return aggregate_loss(values, mask, aggregation, totals), sums
 
 
 def fit(
@@ -128,14 +133,14 @@ def fit(
         experience = collect(step)
         check_rewards(experience)
         samples = experience.samples()
-        advantages = token_advantages(samples, settings)
+        advantages = compute_token_advantages(samples, settings)
         if look is not None:
             look(step, experience, experience.whole(advantages))
-        trained = _update(policy, samples, advantages, optimizer, settings, reference)
-        yield {**summary(experience), **trained}
+        trained = _update_policy(policy, samples, advantages, optimizer, settings, reference)
+        yield {**summarise_samples(experience), **trained}
 
 
-def token_advantages(experience: Experience, settings: GrpoSettings) -> Tensor:
+def compute_token_advantages(experience: Experience, settings: GrpoSettings) -> Tensor:
     """The advantages of a batch: (N, 1), or (N, L) with process supervision.
 
     There the process reward and the sum of all others, which is paid at the last token, count relative to their group
@@ -153,7 +158,7 @@ def token_advantages(experience: Experience, settings: GrpoSettings) -> Tensor:
     return (steps.weight.unsqueeze(1) * by_steps + by_others.unsqueeze(1)) * mask
 
 
-def _update(
+def _update_policy(
     policy: CausalLM,
     samples: Experience,
     advantages: Tensor,
@@ -168,17 +173,17 @@ def _update(
     # Without a KL term a response whose advantage is 0 adds nothing but time; bnpo counts its tokens all the same.
     rows = (used & (differs | (beta > 0) | bnpo)).nonzero().squeeze(1)
     totals = Totals(len(rows) if bnpo else len(batch), int(batch.mask[used].sum()), settings.max_new_tokens)
-    parts = [*divide(policy, batch, cut_into_micro_batches(batch, rows, settings.micro_batch))]
+    parts = [*iterate_batch_parts(policy, batch, cut_into_micro_batches(batch, rows, settings.micro_batch))]
     spread = torch.zeros(len(batch.prompts)).index_fill(0, batch.owner[differs], 1.0)
     without_spread = 1 - spread.mean().item() if len(spread) else 0.0
     metrics = {"frac_reward_zero_std": without_spread, "learning_rate": optimizer.learning_rate}
-    references = [_reference_logps(reference, part, settings) if beta else None for part in parts]
+    references = [_compute_reference_logps(reference, part, settings) if beta else None for part in parts]
     old_logps: list[Tensor] = []  # before the first update, of each part
     for update in range(settings.updates):
         step = AccumulatedStep(optimizer, (SAMPLER, WEIGHT, "clip_ratio", *(OF_KL if beta else ())))
         for number, part in enumerate(parts):
             mask, sampled = part.completions.mask, part.select(samples.logps)
-            logps = token_logps(policy, part.completions, settings.temperature)
+            logps = compute_token_logps(policy, part.completions, settings.temperature)
             if update == 0:
                 old_logps.append(sampled if settings.old_from_sampler else logps.detach())
             weights = None
@@ -192,14 +197,14 @@ def _update(
                 clip_low=settings.clip_low,
                 clip_high=settings.clip_high,
                 aggregation=settings.aggregation,
-                totals=_totals_for(part, totals, batch.mask),
+                totals=_adapt_totals_to_part(part, totals, batch.mask),
                 weights=weights,
                 reference_logps=references[number],
                 beta=beta,
                 kl=settings.kl,
             )
             weighed = 0.0 if weights is None else (weights * mask).sum()
-            step.backward(part, loss, {SAMPLER: moved(logps, sampled, mask), WEIGHT: weighed, **sums})
+            step.backward(part, loss, {SAMPLER: sum_logp_differences(logps, sampled, mask), WEIGHT: weighed, **sums})
         sums_of_batch = step.finish()
         if update == 0:
             names = (SAMPLER,) if settings.importance_cap is None else (SAMPLER, WEIGHT)
@@ -212,12 +217,12 @@ def _update(
     return metrics
 
 
-def _totals_for(part: BatchPart, totals: Totals, mask: Tensor) -> Totals:
+def _adapt_totals_to_part(part: BatchPart, totals: Totals, mask: Tensor) -> Totals:
     """The sizes that bnpo needs where several ranks share a part."""
     rows = part.rows_of_all_ranks
-    return totals if distributed.size() == 1 else replace(totals, part=(len(rows), int(mask[rows].sum())))
+    return totals if distributed.get_world_size() == 1 else replace(totals, part=(len(rows), int(mask[rows].sum())))
 
 
 @torch.no_grad()
-def _reference_logps(reference: CausalLM | None, part: BatchPart, settings: GrpoSettings) -> Tensor | None:
-    return None if reference is None else token_logps(reference, part.completions, settings.temperature)
+def _compute_reference_logps(reference: CausalLM | None, part: BatchPart, settings: GrpoSettings) -> Tensor | None:
+    return None if reference is None else compute_token_logps(reference, part.completions, settings.temperature)

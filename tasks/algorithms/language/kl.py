@@ -38,7 +38,7 @@ Estimator = Literal["k1", "k2", "k3"]
 ESTIMATORS: dict[Estimator, Callable[[Tensor, Tensor], Tensor]] = {"k1": k1, "k2": k2, "k3": k3}
 
 
-def slopes(estimator: Estimator, logps: Tensor, reference: Tensor) -> Tensor:
+def compute_kl_slopes(estimator: Estimator, logps: Tensor, reference: Tensor) -> Tensor:
     """The derivative of each token's estimate by its own log-probability: by how much a loss of it pushes the token
     down.
 

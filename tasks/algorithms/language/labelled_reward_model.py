@@ -23,10 +23,10 @@ from torch.nn.functional import binary_cross_entropy_with_logits, log_softmax
 
 from tasks.algorithms.common import distributed, sharding
 from tasks.algorithms.common.optimizer import Optimizer
-from tasks.algorithms.language.accumulation import divide_by_prompts
+from tasks.algorithms.language.accumulation import iterate_parts_by_prompts
 from tasks.algorithms.language.causal_lm import CausalLMWithBody
-from tasks.algorithms.language.completions import Completions, share_of_prompts
-from tasks.algorithms.language.step_rewards import logits_at, unlikelihoods
+from tasks.algorithms.language.completions import Completions, select_rank_prompts
+from tasks.algorithms.language.step_rewards import compute_logits_at, compute_negative_log_probs
 
 
 @dataclass(frozen=True)
@@ -59,24 +59,24 @@ class Labelled:
             return
         for prompts in self.responses.owner.unique().tensor_split(count):
             if len(prompts):
-                yield self.rows(_owned(self.responses, prompts))
+                yield self.rows(_find_rows_of_prompts(self.responses, prompts))
 
     def share(self, model: object, padded: bool = False) -> "tuple[Labelled, Tensor, float] | None":
         """The responses to this rank's share of the prompts, their rows, and what they count: 1, or 0 for a stand-in;
         perhaps none.
         """
-        if distributed.size() == 1:
+        if distributed.get_world_size() == 1:
             return self, torch.arange(len(self.responses)), 1.0
-        prompts, counted = share_of_prompts(self.responses.owner, model)
-        rows = _owned(self.responses, prompts)
+        prompts, counted = select_rank_prompts(self.responses.owner, model)
+        rows = _find_rows_of_prompts(self.responses, prompts)
         return (self.rows(rows, padded), rows, counted) if len(rows) else None
 
 
-def _owned(responses: Completions, prompts: Tensor) -> Tensor:
+def _find_rows_of_prompts(responses: Completions, prompts: Tensor) -> Tensor:
     return torch.isin(responses.owner, prompts).nonzero().flatten()
 
 
-def outcomes(responses: Completions, right: Sequence[bool], tokens: Literal["all", "last"]) -> Labelled:
+def label_outcomes(responses: Completions, right: Sequence[bool], tokens: Literal["all", "last"]) -> Labelled:
     """Answers that are right or wrong (N,), which each of their tokens says, or the last one alone.
 
     An answer weighs 1/N.
@@ -87,7 +87,7 @@ def outcomes(responses: Completions, right: Sequence[bool], tokens: Literal["all
     return Labelled(responses, label[:, None, None].expand(*weight.shape, 1), weight, responses.last)
 
 
-def steps(
+def label_steps(
     responses: Completions, ends: Sequence[Sequence[int]], targets: Sequence[Sequence[Sequence[float]]]
 ) -> Labelled:
     """Answers in steps: of each the places where its steps end, and there a probability for each of three classes, or
@@ -105,14 +105,14 @@ def steps(
     return Labelled(responses, target, weight, weight > 0)
 
 
-def losses(logits: Tensor, target: Tensor) -> Tensor:
+def compute_label_losses(logits: Tensor, target: Tensor) -> Tensor:
     """The cross-entropy of each token (M,) from what the model says of it (M, C) and its label (M, C)."""
     if logits.shape[1] == 1:
         return binary_cross_entropy_with_logits(logits, target, reduction="none").squeeze(1)
     return -(target * log_softmax(logits, dim=1)).sum(dim=1)
 
 
-def right(logits: Tensor, target: Tensor) -> Tensor:
+def is_prediction_right(logits: Tensor, target: Tensor) -> Tensor:
     """Whether the label that the model holds for likeliest is the right one: (M,) from (M, C) and (M, C)."""
     if logits.shape[1] == 1:
         return (logits.squeeze(1) > 0) == (target.squeeze(1) > 0.5)
@@ -137,22 +137,22 @@ def fit(
     device = next(model.parameters()).device
     for batch in batches:
         total, hits = 0.0, [torch.zeros(0, dtype=torch.bool, device=device)]
-        for part, counts in divide_by_prompts(model, batch, accumulate, dropout=True):
+        for part, counts in iterate_parts_by_prompts(model, batch, accumulate, dropout=True):
             at = part.at
-            logits = logits_at(model, part.responses, at)
+            logits = compute_logits_at(model, part.responses, at)
             target, weight = part.target[at].to(device), part.weight[at].to(device)
-            costs = losses(logits, target)
+            costs = compute_label_losses(logits, target)
             if likelihood:
-                costs = costs + likelihood * target.squeeze(1) * unlikelihoods(model, logits)
+                costs = costs + likelihood * target.squeeze(1) * compute_negative_log_probs(model, logits)
             loss = counts * (weight * costs).sum()
             loss.backward()
             total += loss.item()
             if counts:
                 judged = part.judged[at].to(device)
-                hits.append(right(logits.detach(), target)[judged])
-        norm, all_hits = optimizer.step(), distributed.gathered(torch.cat(hits))
+                hits.append(is_prediction_right(logits.detach(), target)[judged])
+        norm, all_hits = optimizer.step(), distributed.gather_rows(torch.cat(hits))
         yield {
-            "loss": distributed.total({"loss": total})["loss"],
+            "loss": distributed.sum_values_over_ranks({"loss": total})["loss"],
             "accuracy": all_hits.float().mean().item(),
             "grad_norm": norm,
         }
@@ -160,16 +160,16 @@ def fit(
 
 
 @torch.no_grad()
-def predicted(model: CausalLMWithBody, batches: Iterable[Labelled]) -> Tensor:
+def predict_label_logits(model: CausalLMWithBody, batches: Iterable[Labelled]) -> Tensor:
     """What the model says of every labelled token of all batches, in order: (M, C), on the CPU. Ranks take the batches
     in turn.
     """
     model.eval()
-    with sharding.whole(model):
+    with sharding.hold_unsharded_model(model):
         batch_logits = [
-            logits_at(model, batch.responses, batch.at).cpu()
-            if distributed.in_turn(number)
+            compute_logits_at(model, batch.responses, batch.at).cpu()
+            if distributed.is_batch_of_this_rank(number)
             else torch.zeros(int(batch.at.sum()), batch.target.shape[2])
             for number, batch in enumerate(batches)
         ]
-    return distributed.summed(torch.cat(batch_logits))
+    return distributed.all_reduce_sum(torch.cat(batch_logits))

@@ -36,7 +36,7 @@ class Head(NamedTuple):
     bias: Tensor | None  # (V,)
 
 
-def restrict(model: nn.Module, spare: Tensor) -> None:
+def mask_spare_tokens(model: nn.Module, spare: Tensor) -> None:
     """From now on the model's logits at the rows `spare` (n,) are -inf: they are never sampled, have no probability and
     no gradient.
 
@@ -46,47 +46,47 @@ def restrict(model: nn.Module, spare: Tensor) -> None:
     if not len(spare):
         return
     model.register_buffer(SPARE, spare.to(next(model.parameters()).device), persistent=False)
-    model.register_forward_hook(_restricted)
+    model.register_forward_hook(_mask_spare_logits)
 
 
-def _restricted(model: Any, _: object, output: Any) -> None:
-    if not _is_replaced(model.get_output_embeddings()):
+def _mask_spare_logits(model: Any, _: object, output: Any) -> None:
+    if not _is_head_replaced(model.get_output_embeddings()):
         fill = (
             output.logits.index_fill if output.logits.requires_grad else output.logits.index_fill_
         )  # in place: no copy
         output.logits = fill(-1, getattr(model, SPARE), -torch.inf)
 
 
-def _restricted_head(head: nn.Linear, spare: Tensor) -> Head:
+def _build_masked_head(head: nn.Linear, spare: Tensor) -> Head:
     """Its bias does what `_restricted` does to logits."""
     bias = head.weight.new_zeros(head.out_features) if head.bias is None else head.bias
     return Head(head.weight, bias.index_fill(0, spare, -torch.inf))
 
 
 @contextmanager
-def deferred_head(model: CausalLM, positions: int) -> Iterator[Head | nn.Linear | None]:
+def defer_large_head(model: CausalLM, positions: int) -> Iterator[Head | nn.Linear | None]:
     """While it lasts `model` returns states (B, T, D) as its logits, if those at `positions` would be too many to keep.
 
     Yields the head, which `chunked_logps` then applies; None where the model returns logits as always: if they are few,
     or if the model does more than to apply a linear layer, as those do that scale or cap their logits (Gemma 2, Cohere,
     Granite).
     """
-    head = _linear_head(model)
-    if head is None or positions * head.out_features < LARGE or not _is_plain(model, head):
+    head = _find_linear_head(model)
+    if head is None or positions * head.out_features < LARGE or not _is_head_output_unchanged(model, head):
         yield None
         return
     spare: Tensor | None = getattr(model, SPARE, None)
-    with _replaced(head, lambda states: states):
-        yield head if spare is None else _restricted_head(head, spare)
+    with _replace_head_forward(head, lambda states: states):
+        yield head if spare is None else _build_masked_head(head, spare)
 
 
-def try_head(model: CausalLM) -> None:
+def probe_head(model: CausalLM) -> None:
     """Find out now what `deferred_head` will need to know of the model, for which it is called once."""
-    if head := _linear_head(model):
-        _is_plain(model, head)
+    if head := _find_linear_head(model):
+        _is_head_output_unchanged(model, head)
 
 
-def chunked_logps(
+def compute_chunked_logps(
     head: Head | nn.Linear, states: Tensor, tokens: Tensor, temperature: float = 1.0
 ) -> tuple[Tensor, Tensor]:
     """Log-probabilities of `tokens` (n) behind `states` (n, D), with the logits divided by `temperature`; and the
@@ -122,8 +122,8 @@ class _ChunkedLogps(torch.autograd.Function):
         ctx.save_for_backward(x, weight, bias, tokens)
         ctx.temperature = temperature
         chunks = [
-            _logps_and_first(_logits(rows, weight, bias, temperature), wanted)
-            for rows, wanted in zip(_chunks(x, weight), _chunks(tokens, weight), strict=True)
+            _compute_logps_and_argmax(_compute_scaled_logits(rows, weight, bias, temperature), wanted)
+            for rows, wanted in zip(_split_into_chunks(x, weight), _split_into_chunks(tokens, weight), strict=True)
         ]
         logps, first = (torch.cat(part) for part in zip(*chunks, strict=True))
         ctx.mark_non_differentiable(first)
@@ -138,9 +138,13 @@ class _ChunkedLogps(torch.autograd.Function):
         of_weight = torch.zeros_like(weight, dtype=wide) if ctx.needs_input_grad[1] else None
         of_bias = torch.zeros_like(bias, dtype=wide) if bias is not None and ctx.needs_input_grad[2] else None
         start = 0
-        for rows, wanted, above in zip(*(_chunks(part, weight) for part in (x, tokens, gradient)), strict=True):
+        for rows, wanted, above in zip(
+            *(_split_into_chunks(part, weight) for part in (x, tokens, gradient)), strict=True
+        ):
             # d logp / d logits: 1 at the token, minus the probabilities.
-            of_logits = _logits(rows, weight, bias, ctx.temperature).softmax(-1).mul_(-above.unsqueeze(1))
+            of_logits = (
+                _compute_scaled_logits(rows, weight, bias, ctx.temperature).softmax(-1).mul_(-above.unsqueeze(1))
+            )
             of_logits.scatter_add_(1, wanted.unsqueeze(1), above.unsqueeze(1)).div_(ctx.temperature)
             if of_bias is not None:
                 of_bias += of_logits.sum(0)
@@ -149,43 +153,43 @@ class _ChunkedLogps(torch.autograd.Function):
             if of_weight is not None:
                 of_weight.addmm_(of_logits.t(), rows.to(wide))  # in bf16 each chunk's part would be rounded
             start += len(rows)
-        return of_x, _as(of_weight, weight), _as(of_bias, weight), None, None
+        return of_x, _cast_gradient(of_weight, weight), _cast_gradient(of_bias, weight), None, None
 
 
 _apply: Callable[[Tensor, Tensor, Tensor | None, Tensor, float], tuple[Tensor, Tensor]] = _ChunkedLogps.apply
 
 
-def _chunks(rows: Tensor, weight: Tensor) -> tuple[Tensor, ...]:
+def _split_into_chunks(rows: Tensor, weight: Tensor) -> tuple[Tensor, ...]:
     parts: tuple[Tensor, ...] = rows.split(max(1, CHUNK // len(weight)))
     return parts
 
 
-def _logits(x: Tensor, weight: Tensor, bias: Tensor | None, temperature: float) -> Tensor:
+def _compute_scaled_logits(x: Tensor, weight: Tensor, bias: Tensor | None, temperature: float) -> Tensor:
     """In fp32 at least, as where the whole tensor is kept."""
     logits = nn.functional.linear(x, weight, bias)
     return logits.to(torch.promote_types(logits.dtype, torch.float32)).div_(temperature)
 
 
-def _logps_and_first(logits: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
+def _compute_logps_and_argmax(logits: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
     logps = logits.log_softmax(-1)
     return logps.gather(1, tokens.unsqueeze(1)).squeeze(1), logits.argmax(-1)
 
 
-def _as(gradient: Tensor | None, weight: Tensor) -> Tensor | None:
+def _cast_gradient(gradient: Tensor | None, weight: Tensor) -> Tensor | None:
     return None if gradient is None else gradient.to(weight.dtype)
 
 
-def _linear_head(model: CausalLM) -> nn.Linear | None:
+def _find_linear_head(model: CausalLM) -> nn.Linear | None:
     """The model's head where it is a linear layer and nothing else: no adapter, no hook."""
     head = getattr(model, "get_output_embeddings", lambda: None)()
-    if not isinstance(head, nn.Linear) or type(head) not in (nn.Linear, Linear) or _is_replaced(head):
+    if not isinstance(head, nn.Linear) or type(head) not in (nn.Linear, Linear) or _is_head_replaced(head):
         return None
     hooks = head._forward_hooks, head._forward_pre_hooks, head._backward_hooks, head._backward_pre_hooks
     return None if any(hooks) or hasattr(head, "parametrizations") else head
 
 
 @torch.no_grad()
-def _is_plain(model: CausalLM, head: nn.Linear) -> bool:
+def _is_head_output_unchanged(model: CausalLM, head: nn.Linear) -> bool:
     """Whether the model's logits are what its head returns, and nothing is done to them.
 
     Tried once, with dropout off: the head returns numbers of every size, which have to arrive unchanged. That finds a
@@ -194,20 +198,20 @@ def _is_plain(model: CausalLM, head: nn.Linear) -> bool:
     if model not in _PLAIN:
         device = head.weight.device
         probe = torch.linspace(-1000, 1000, head.out_features, device=device).to(head.weight.dtype).view(1, 1, -1)
-        with _without_dropout(model), _replaced(head, lambda _: probe):
+        with _disable_dropout(model), _replace_head_forward(head, lambda _: probe):
             token = torch.zeros(1, 1, dtype=torch.long, device=device)
             logits = model(input_ids=token, attention_mask=torch.ones_like(token), use_cache=False).logits
         _PLAIN[model] = logits.shape == probe.shape and torch.equal(logits, probe.to(logits.dtype))
     return _PLAIN[model]
 
 
-def _is_replaced(head: object) -> bool:
+def _is_head_replaced(head: object) -> bool:
     """Whether something else than the head's own weights makes its logits at present: `deferred_head`, or a library."""
     return "forward" in getattr(head, "__dict__", {})
 
 
 @contextmanager
-def _without_dropout(model: CausalLM) -> Iterator[None]:
+def _disable_dropout(model: CausalLM) -> Iterator[None]:
     """In the block no part of the model is in training mode, so that nothing is drawn; they may be in different modes
     before.
     """
@@ -223,7 +227,7 @@ def _without_dropout(model: CausalLM) -> Iterator[None]:
 
 
 @contextmanager
-def _replaced(head: nn.Linear, forward: Callable[[Tensor], Tensor]) -> Iterator[None]:
+def _replace_head_forward(head: nn.Linear, forward: Callable[[Tensor], Tensor]) -> Iterator[None]:
     head.forward = forward  # type: ignore[method-assign, assignment]
     try:
         yield

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from tasks.algorithms.common import distributed
-from tasks.algorithms.language.completions import Completions, share_of_prompts
+from tasks.algorithms.language.completions import Completions, select_rank_prompts
 
 NO_LEVEL, TIED = 4, -1  # in place of a level: nobody said by how much, and that neither is better
 
@@ -47,10 +47,10 @@ class Pairs:
         A rank that has no prompt has None. Where ranks divide the model it has the first prompt's pairs, which count 0.
         `padded` leaves the responses as wide as they are here.
         """
-        if distributed.size() == 1:
+        if distributed.get_world_size() == 1:
             return self, torch.arange(len(self.responses)), 1.0
         prompt = self.responses.owner[self.chosen]
-        prompts, counted = share_of_prompts(prompt, model)
+        prompts, counted = select_rank_prompts(prompt, model)
         if not len(prompts):
             return None
         mask = torch.isin(prompt, prompts)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from tasks.algorithms.common import distributed
 from tasks.algorithms.language.causal_lm import CausalLM
-from tasks.algorithms.language.completions import Completions, token_logps
+from tasks.algorithms.language.completions import Completions, compute_token_logps
 
 Aggregation = Literal["grpo", "bnpo", "dr_grpo", "dapo"]
 LOG_RATIO_LIMIT = 20.0  # |log pi - log pi_old| is clamped here, so that exp stays finite (as OpenRLHF does)
@@ -55,10 +55,10 @@ def gradient_variance(
         if not len(rows):
             continue
         used += 1
-        if used % distributed.size() != distributed.rank():
+        if used % distributed.get_world_size() != distributed.get_rank():
             continue
         micro_batch = batch.rows(rows).on(policy)
-        logps, width = token_logps(policy, micro_batch, temperature), micro_batch.mask.shape[1]
+        logps, width = compute_token_logps(policy, micro_batch, temperature), micro_batch.mask.shape[1]
         for name, values in advantages.items():
             part = values[rows, :width].to(logps.device)
             loss = policy_gradient_loss(logps, part, micro_batch.mask, len(rows))
@@ -66,9 +66,9 @@ def gradient_variance(
             for total, gradient in zip(sums[name], gradients, strict=True):
                 total += gradient
                 squares[name] += gradient.double().square().sum().item()
-    squares = distributed.total(squares)
+    squares = distributed.sum_values_over_ranks(squares)
     used = max(1, used)  # there may be no response
-    sums = {name: [distributed.summed(total) for total in totals] for name, totals in sums.items()}
+    sums = {name: [distributed.all_reduce_sum(total) for total in totals] for name, totals in sums.items()}
     return {
         name: (squares[name] - sum(total.double().square().sum().item() for total in sums[name]) / used)
         / (used * max(1, used - 1))
@@ -76,7 +76,7 @@ def gradient_variance(
     }
 
 
-def aggregate(values: Tensor, mask: Tensor, how: Aggregation, totals: Totals) -> Tensor:
+def aggregate_loss(values: Tensor, mask: Tensor, how: Aggregation, totals: Totals) -> Tensor:
     """A part's share of the batch's loss, from values of its tokens (n, L); the shares add up.
 
     grpo: mean within each sequence, then over sequences; dapo: mean over all tokens of the batch (arXiv:2503.14476, eq.
@@ -106,7 +106,7 @@ def importance_weights(logps: Tensor, sampled: Tensor, cap: float) -> Tensor:
     return ratio.clamp(max=cap)
 
 
-def policy_loss(
+def clipped_policy_loss(
     logps: Tensor, old_logps: Tensor, advantages: Tensor, clip_low: float, clip_high: float
 ) -> tuple[Tensor, Tensor]:
     """-min(ratio A, clip(ratio) A) of each token, and whether clipping acts: two (N, L) (arXiv:1707.06347, eq. 7).

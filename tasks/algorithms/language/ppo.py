@@ -17,14 +17,28 @@ from torch import Tensor
 
 from tasks.algorithms.common import sharding
 from tasks.algorithms.common.optimizer import Optimizer
-from tasks.algorithms.language.accumulation import AccumulatedStep, BatchPart, compute_in_parts, cut_if_needed, divide
-from tasks.algorithms.language.advantages import at_last_token, gae, masked_mean, reward_to_go, whiten
+from tasks.algorithms.language.accumulation import (
+    AccumulatedStep,
+    BatchPart,
+    compute_in_parts,
+    cut_if_needed,
+    iterate_batch_parts,
+)
+from tasks.algorithms.language.advantages import gae, masked_mean, put_scores_at_last_token, reward_to_go, whiten
 from tasks.algorithms.language.causal_lm import CausalLM
-from tasks.algorithms.language.completions import token_logps
+from tasks.algorithms.language.completions import compute_token_logps
 from tasks.algorithms.language.critic import Critic, explained_variance
-from tasks.algorithms.language.experience import SAMPLER, WEIGHT, Collect, Experience, Look, check_rewards, summary
+from tasks.algorithms.language.experience import (
+    SAMPLER,
+    WEIGHT,
+    Collect,
+    Experience,
+    Look,
+    check_rewards,
+    summarise_samples,
+)
 from tasks.algorithms.language.kl import AdaptiveKl, k1
-from tasks.algorithms.language.policy_gradient import importance_weights, policy_loss
+from tasks.algorithms.language.policy_gradient import clipped_policy_loss, importance_weights
 
 UPDATED = ("loss/policy", "loss/value", "policy/approxkl", "policy/clipfrac", "val/ratio", SAMPLER)  # token means
 
@@ -60,7 +74,7 @@ class Prepared:
     reward_to_go: Tensor  # the rewards that really followed, by which the critic is judged
 
 
-def value_loss(values: Tensor, old_values: Tensor, returns: Tensor, clip: float) -> Tensor:
+def clipped_value_loss(values: Tensor, old_values: Tensor, returns: Tensor, clip: float) -> Tensor:
     """Half the larger of the squared errors of a value and of that value clipped to within `clip` of the old one: (N,
     L).
     """
@@ -72,7 +86,7 @@ def value_loss(values: Tensor, old_values: Tensor, returns: Tensor, clip: float)
 
 
 @torch.no_grad()
-def prepare(
+def prepare_ppo_batch(
     experience: Experience,
     old_logps: Tensor,
     reference_logps: Tensor,
@@ -86,7 +100,7 @@ def prepare(
     """
     mask = experience.completions.mask
     scores = experience.rewards - settings.missing_end_penalty * ~experience.ended
-    rewards = at_last_token(scores, mask) - kl_coefficient * k1(old_logps, reference_logps) * mask
+    rewards = put_scores_at_last_token(scores, mask) - kl_coefficient * k1(old_logps, reference_logps) * mask
     advantages, returns = gae(rewards, values, mask, settings.gamma, settings.lam)
     if settings.whiten:
         advantages = whiten(advantages, mask)
@@ -121,22 +135,22 @@ def fit(
         check_rewards(experience)
         samples = experience.samples()
         batch = samples.completions
-        with sharding.whole(critic):
-            reference_logps = _logps_in_parts(reference, samples, settings)
+        with sharding.hold_unsharded_model(critic):
+            reference_logps = _compute_logps_in_parts(reference, samples, settings)
             values = compute_in_parts(critic, batch, settings.micro_batch)
         old_logps, coefficient = samples.logps, kl.coefficient
         if not settings.old_from_sampler:
-            with sharding.whole(policy):
-                old_logps = _logps_in_parts(policy, samples, settings)
-        prepared = prepare(samples, old_logps, reference_logps, values, settings, coefficient)
+            with sharding.hold_unsharded_model(policy):
+                old_logps = _compute_logps_in_parts(policy, samples, settings)
+        prepared = prepare_ppo_batch(samples, old_logps, reference_logps, values, settings, coefficient)
         if look is not None:
             look(step, experience, experience.whole(prepared.advantages))
         measured = (k1(old_logps, reference_logps) * batch.mask).sum().item() / max(1, len(batch))
         rate = optimizers[0].learning_rate
-        trained = _epochs(policy, critic, samples, prepared, optimizers, settings, step)
+        trained = _run_epochs(policy, critic, samples, prepared, optimizers, settings, step)
         if len(batch):
             kl.update(measured)
-        sampled = summary(experience)
+        sampled = summarise_samples(experience)
         yield {
             "policy/entropy": sampled.pop("entropy"),
             **sampled,
@@ -150,12 +164,12 @@ def fit(
         }
 
 
-def _logps_in_parts(model: CausalLM, samples: Experience, settings: PpoSettings) -> Tensor:
-    score = partial(token_logps, model, temperature=settings.temperature)
+def _compute_logps_in_parts(model: CausalLM, samples: Experience, settings: PpoSettings) -> Tensor:
+    score = partial(compute_token_logps, model, temperature=settings.temperature)
     return compute_in_parts(score, samples.completions, settings.micro_batch)
 
 
-def _epochs(
+def _run_epochs(
     policy: CausalLM,
     critic: Critic,
     samples: Experience,
@@ -173,9 +187,9 @@ def _epochs(
         for rows in order.tensor_split(settings.minibatches):
             tokens = int(batch.mask[rows].sum())
             policy_step, critic_step = AccumulatedStep(optimizers[0], UPDATED), AccumulatedStep(optimizers[1])
-            for part in divide(policy, batch, cut_if_needed(batch, rows, settings.micro_batch)):
+            for part in iterate_batch_parts(policy, batch, cut_if_needed(batch, rows, settings.micro_batch)):
                 share = int(batch.mask[part.rows].sum()) / tokens
-                policy_mean, value_mean, means = _losses(policy, critic, samples, prepared, settings, part)
+                policy_mean, value_mean, means = _compute_losses(policy, critic, samples, prepared, settings, part)
                 policy_step.backward(part, policy_mean * share, {name: means[name] * share for name in UPDATED})
                 critic_step.backward(part, value_mean * share)
             metrics, critic_metrics = policy_step.finish(), critic_step.finish()
@@ -186,7 +200,7 @@ def _epochs(
     return {**means, SAMPLER: updates[0][SAMPLER]}  # later minibatches meet a policy that has been updated
 
 
-def _losses(
+def _compute_losses(
     policy: CausalLM,
     critic: Critic,
     samples: Experience,
@@ -196,12 +210,14 @@ def _losses(
 ) -> tuple[Tensor, Tensor, dict[str, float]]:
     """The policy's and the critic's loss on a part of a minibatch, and METRICS of it, all means over its tokens."""
     mask, old_logps = part.completions.mask, part.select(prepared.old_logps)
-    logps = token_logps(policy, part.completions, settings.temperature)
+    logps = compute_token_logps(policy, part.completions, settings.temperature)
     advantages, clip = part.select(prepared.advantages), settings.clip_ratio
-    per_token, clipped = policy_loss(logps, old_logps, advantages, clip, clip)
+    per_token, clipped = clipped_policy_loss(logps, old_logps, advantages, clip, clip)
     policy_mean = masked_mean(per_token * part.select(prepared.weights), mask)
     old_values, returns = part.select(prepared.old_values), part.select(prepared.returns)
-    value_mean = masked_mean(value_loss(critic(part.completions), old_values, returns, settings.clip_value), mask)
+    value_mean = masked_mean(
+        clipped_value_loss(critic(part.completions), old_values, returns, settings.clip_value), mask
+    )
     log_ratio = (logps.detach() - old_logps) * mask
     since_sampling = (logps.detach() - part.select(samples.logps)).abs() * mask
     return (

@@ -22,10 +22,15 @@ from torch import Tensor
 
 from tasks.algorithms.common import sharding
 from tasks.algorithms.common.optimizer import Optimizer
-from tasks.algorithms.language.accumulation import AccumulatedStep, compute_in_parts, cut_into_micro_batches, divide
-from tasks.algorithms.language.advantages import at_last_token, masked_mean, reward_to_go
+from tasks.algorithms.language.accumulation import (
+    AccumulatedStep,
+    compute_in_parts,
+    cut_into_micro_batches,
+    iterate_batch_parts,
+)
+from tasks.algorithms.language.advantages import masked_mean, put_scores_at_last_token, reward_to_go
 from tasks.algorithms.language.causal_lm import CausalLM
-from tasks.algorithms.language.completions import Completions, token_logps
+from tasks.algorithms.language.completions import Completions, compute_token_logps
 from tasks.algorithms.language.critic import Critic, explained_variance
 from tasks.algorithms.language.experience import (
     SAMPLER,
@@ -34,8 +39,8 @@ from tasks.algorithms.language.experience import (
     Experience,
     Look,
     check_rewards,
-    moved,
-    summary,
+    sum_logp_differences,
+    summarise_samples,
 )
 from tasks.algorithms.language.kl import k1
 from tasks.algorithms.language.policy_gradient import gradient_variance, importance_weights, policy_gradient_loss
@@ -108,16 +113,16 @@ def fit(
         check_rewards(experience)
         samples = experience.samples()
         batch = samples.completions
-        paid = at_last_token(samples.rewards, batch.mask) if samples.paid is None else samples.paid
+        paid = put_scores_at_last_token(samples.rewards, batch.mask) if samples.paid is None else samples.paid
         divergence = None
         if reference is not None:
-            scored = partial(token_logps, reference, temperature=settings.temperature)
+            scored = partial(compute_token_logps, reference, temperature=settings.temperature)
             divergence = k1(samples.logps, compute_in_parts(scored, batch, settings.micro_batch)) * batch.mask
             paid = paid - settings.kl_coefficient * divergence
         returns = reward_to_go(paid, batch.mask, settings.gamma)
         baselines = {"none": torch.zeros_like(returns), "running_mean": torch.full_like(returns, mean.value)}
         if critic is not None:
-            with torch.no_grad(), sharding.whole(critic):
+            with torch.no_grad(), sharding.hold_unsharded_model(critic):
                 baselines["critic"] = compute_in_parts(critic, batch, max(1, len(batch)))
         advantages = {name: returns - value for name, value in baselines.items()}
         if look is not None:
@@ -126,34 +131,34 @@ def fit(
         row = {"baseline": mean.value, "return_to_go": to_go, "learning_rate": optimizers[0].learning_rate}
         if settings.variance_every and (step == 1 or step % settings.variance_every == 0):
             compared = {"total_return": returns[:, :1].expand_as(returns), **advantages}
-            with sharding.whole(policy):
+            with sharding.hold_unsharded_model(policy):
                 variances = gradient_variance(policy, batch, compared, settings.variance_parts, settings.temperature)
             row |= {f"grad_variance/{name}": value for name, value in variances.items()}
         if divergence is not None:
             row["objective/kl"] = divergence.sum().item() / max(1, len(batch))
-        row |= _update(policy, samples, advantages[settings.baseline], optimizers[0], settings)
+        row |= _update_policy(policy, samples, advantages[settings.baseline], optimizers[0], settings)
         if critic is not None and optimizers[1] is not None:
             row["val/explained_variance"] = explained_variance(baselines["critic"], returns, batch.mask)
             losses = [
-                _fit_critic(critic, batch, returns, optimizers[1], settings) for _ in range(settings.critic_updates)
+                _update_critic(critic, batch, returns, optimizers[1], settings) for _ in range(settings.critic_updates)
             ]
             row["loss/value"] = losses[0]
         if len(batch):
             mean.update(to_go)
-        yield {**summary(experience), **row}
+        yield {**summarise_samples(experience), **row}
 
 
-def _update(
+def _update_policy(
     policy: CausalLM, samples: Experience, advantages: Tensor, optimizer: Optimizer, settings: ReinforceSettings
 ) -> dict[str, float]:
     """One step along the batch's policy gradient."""
     batch, cap = samples.completions, settings.importance_cap
     names = (SAMPLER,) if cap is None else (SAMPLER, WEIGHT)
     step = AccumulatedStep(optimizer, names)
-    for part in divide(policy, batch, _cut(batch, settings)):
+    for part in iterate_batch_parts(policy, batch, _cut(batch, settings)):
         mask, sampled = part.completions.mask, part.select(samples.logps)
-        logps = token_logps(policy, part.completions, settings.temperature)
-        paid, sums = part.select(advantages), {SAMPLER: moved(logps, sampled, mask)}
+        logps = compute_token_logps(policy, part.completions, settings.temperature)
+        paid, sums = part.select(advantages), {SAMPLER: sum_logp_differences(logps, sampled, mask)}
         if cap is not None:
             weights = importance_weights(logps, sampled, cap)
             paid = paid * weights
@@ -165,12 +170,12 @@ def _update(
     return {"loss": sums_of_batch["loss"], "grad_norm": sums_of_batch["grad_norm"], **means}
 
 
-def _fit_critic(
+def _update_critic(
     critic: Critic, batch: Completions, returns: Tensor, optimizer: Optimizer, settings: ReinforceSettings
 ) -> float:
     """One step of the critic towards the returns: half the mean squared error over tokens."""
     tokens, step = batch.mask.sum(), AccumulatedStep(optimizer)
-    for part in divide(critic, batch, _cut(batch, settings)):
+    for part in iterate_batch_parts(critic, batch, _cut(batch, settings)):
         mask = part.completions.mask
         errors = (critic(part.completions) - part.select(returns)) * mask
         step.backward(part, masked_mean(errors.square(), mask) * (mask.sum() / tokens.to(mask.device)) / 2)

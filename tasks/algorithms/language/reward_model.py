@@ -22,11 +22,16 @@ from tasks.algorithms.common import distributed, sharding
 from tasks.algorithms.common.optimizer import METRICS as OPTIMIZER_METRICS
 from tasks.algorithms.common.optimizer import Optimizer
 from tasks.algorithms.language import step_rewards
-from tasks.algorithms.language.accumulation import divide_by_prompts
+from tasks.algorithms.language.accumulation import iterate_parts_by_prompts
 from tasks.algorithms.language.causal_lm import CausalLMWithBody, SequenceClassifier
-from tasks.algorithms.language.completions import Completions, in_fp32, states, token_logps
+from tasks.algorithms.language.completions import (
+    Completions,
+    apply_head_in_fp32,
+    compute_response_states,
+    compute_token_logps,
+)
 from tasks.algorithms.language.pairs import TIED, Pairs
-from tasks.algorithms.language.step_rewards import beta_of, has_head
+from tasks.algorithms.language.step_rewards import get_reward_beta, has_score_head
 
 OBJECTIVE = "reward_objective"  # in the config of a model that was trained on solutions: outcome | process
 METRICS = {
@@ -47,7 +52,7 @@ def initialise_head(model: SequenceClassifier, generator: torch.Generator) -> No
         weight.copy_(torch.randn(weight.shape, generator=generator) / math.sqrt(weight.shape[1] + 1))
 
 
-def score(model: CausalLMWithBody, responses: Completions) -> Tensor:
+def score_responses(model: CausalLMWithBody, responses: Completions) -> Tensor:
     """The scalar score of each response: (N,). A head reads it at the last real token, the end token where there is
     one.
 
@@ -56,20 +61,20 @@ def score(model: CausalLMWithBody, responses: Completions) -> Tensor:
     """
     objective = getattr(model.config, OBJECTIVE, None)
     if objective == "process":
-        at, how = step_rewards.ends(model, responses), getattr(model.config, step_rewards.STEP_SCORE)
-        return step_rewards.combined(step_rewards.step_scores(model, responses), at, how)
+        at, how = step_rewards.find_model_step_ends(model, responses), getattr(model.config, step_rewards.STEP_SCORE)
+        return step_rewards.combine_step_scores(step_rewards.score_steps(model, responses), at, how)
     if objective == "outcome":
-        return step_rewards.logits_at(model, responses, responses.last).squeeze(1).sigmoid()
-    if has_head(model):
-        return _at_the_end(model, responses)
-    logps = token_logps(model, responses)
-    return beta_of(model) * logps.sum(dim=1) / responses.mask.sum(dim=1).to(logps.device)
+        return step_rewards.compute_logits_at(model, responses, responses.last).squeeze(1).sigmoid()
+    if has_score_head(model):
+        return _score_at_last_token(model, responses)
+    logps = compute_token_logps(model, responses)
+    return get_reward_beta(model) * logps.sum(dim=1) / responses.mask.sum(dim=1).to(logps.device)
 
 
-def _at_the_end(model: SequenceClassifier, responses: Completions) -> Tensor:
-    hidden = states(model.base_model, responses)
+def _score_at_last_token(model: SequenceClassifier, responses: Completions) -> Tensor:
+    hidden = compute_response_states(model.base_model, responses)
     ends = responses.mask.sum(dim=1).to(hidden.device)
-    return in_fp32(model.score, hidden[torch.arange(len(ends), device=ends.device), ends]).squeeze(-1)
+    return apply_head_in_fp32(model.score, hidden[torch.arange(len(ends), device=ends.device), ends]).squeeze(-1)
 
 
 def pair_loss(
@@ -119,8 +124,8 @@ def fit(
     nothing = torch.zeros(0, device=device)
     for pairs in batches:
         total, part_metrics = 0.0, [{"accuracy": nothing, "margin": nothing}]
-        for part, counts in divide_by_prompts(model, pairs, accumulate, dropout=True):
-            scores = score(model, part.responses)
+        for part, counts in iterate_parts_by_prompts(model, pairs, accumulate, dropout=True):
+            scores = score_responses(model, part.responses)
             chosen, rejected = scores[part.chosen], scores[part.rejected]
             weight, level = part.weight.to(scores.device), part.level.to(scores.device)
             of_weight, of_pairs = part.weight.sum() / pairs.weight.sum(), len(part.chosen) / len(pairs.chosen)
@@ -129,36 +134,38 @@ def fit(
             loss = pair_loss(chosen, rejected, weight, by_level[level], centering, shares, tied)
             if likelihood:
                 kept = weight.masked_fill(tied, 0.0)
-                loss = loss - shares[0] * likelihood * (kept * chosen).sum() / weight.sum() / beta_of(model)
+                loss = loss - shares[0] * likelihood * (kept * chosen).sum() / weight.sum() / get_reward_beta(model)
             loss.backward()
             total += loss.item()
             if counts:
-                part_metrics.append(_told_apart((chosen - rejected).detach(), tied))
+                part_metrics.append(_compute_pair_metrics((chosen - rejected).detach(), tied))
         norm = optimizer.step()
-        columns = distributed.gathered_columns(
+        columns = distributed.gather_columns(
             {name: torch.cat([part[name] for part in part_metrics]) for name in part_metrics[0]}
         )
         yield {
-            "loss": distributed.total({"loss": total})["loss"],
+            "loss": distributed.sum_values_over_ranks({"loss": total})["loss"],
             **{name: values.mean().item() for name, values in columns.items()},
             "grad_norm": norm,
         }
     model.eval()
 
 
-def _told_apart(difference: Tensor, tied: Tensor) -> dict[str, Tensor]:
+def _compute_pair_metrics(difference: Tensor, tied: Tensor) -> dict[str, Tensor]:
     """Of each pair (P,): whether the chosen response scores higher, and by how much."""
     won = (difference > 0).float()
     return {"accuracy": won.masked_fill(tied, 0.5), "margin": difference.masked_fill(tied, 0.0)}
 
 
 @torch.no_grad()
-def scores(model: CausalLMWithBody, batches: Iterable[Completions]) -> Tensor:
+def score_batches(model: CausalLMWithBody, batches: Iterable[Completions]) -> Tensor:
     """The score of every response of all batches, in order: (N,), on the CPU. Ranks take the batches in turn."""
     model.eval()
-    with sharding.whole(model):
+    with sharding.hold_unsharded_model(model):
         batch_scores = [
-            score(model, responses).cpu() if distributed.in_turn(number) else torch.zeros(len(responses))
+            score_responses(model, responses).cpu()
+            if distributed.is_batch_of_this_rank(number)
+            else torch.zeros(len(responses))
             for number, responses in enumerate(batches)
         ]
-    return distributed.summed(torch.cat(batch_scores))
+    return distributed.all_reduce_sum(torch.cat(batch_scores))

@@ -7,9 +7,9 @@ from torch import Tensor
 
 from tasks.algorithms.common import distributed, sharding
 from tasks.algorithms.language.causal_lm import CausalLMWithBody
-from tasks.algorithms.language.degenerate import KINDS, best_answers, corrupted
+from tasks.algorithms.language.degenerate import KINDS, corrupt_answers, select_best_answers
 from tasks.algorithms.language.pairs import Pairs
-from tasks.algorithms.language.reward_model import score
+from tasks.algorithms.language.reward_model import score_responses
 
 CALIBRATION = {
     "predicted": "The mean probability with which the model says that a pair's higher-scored response is the "
@@ -27,15 +27,15 @@ def beats_corrupted(
     """The share of prompts whose best answer scores above a corruption of that answer, by kind of corruption."""
     model.eval()
     won: dict[str, list[Tensor]] = {kind: [] for kind in KINDS}
-    with sharding.whole(model):
+    with sharding.hold_unsharded_model(model):
         for number, pairs in enumerate(batches):
-            best = best_answers(pairs)
-            good = score(model, pairs.responses)[best] if distributed.in_turn(number) else None
+            best = select_best_answers(pairs)
+            good = score_responses(model, pairs.responses)[best] if distributed.is_batch_of_this_rank(number) else None
             for kind in KINDS:
-                made = corrupted(pairs.responses, best, [kind] * len(best), vocabulary, generator)
-                better = torch.zeros(len(best)) if good is None else good > score(model, made)
+                made = corrupt_answers(pairs.responses, best, [kind] * len(best), vocabulary, generator)
+                better = torch.zeros(len(best)) if good is None else good > score_responses(model, made)
                 won[kind].append(better.double().cpu())
-    return {kind: distributed.summed(torch.cat(values)).mean().item() for kind, values in won.items()}
+    return {kind: distributed.all_reduce_sum(torch.cat(values)).mean().item() for kind, values in won.items()}
 
 
 def calibration(differences: Tensor, bins: int) -> list[dict[str, float]]:

@@ -17,7 +17,7 @@ from tasks.algorithms.common.errors import TrainingError
 from tasks.algorithms.common.shared_draws import UniformDraws
 from tasks.algorithms.language.causal_lm import CausalLM, KeyValueCache
 from tasks.algorithms.language.completions import Completions, make_completions, pad_left
-from tasks.algorithms.language.shared_prompts import shared_prompts
+from tasks.algorithms.language.shared_prompts import use_shared_prompt_attention
 
 POSITIONS = ("max_position_embeddings", "max_seq_len")  # as config.json names how many tokens a model reads
 FULL = 0.8  # below this share of running rows the ended ones are dropped, which copies the cache
@@ -34,12 +34,12 @@ class Rollouts:
 
     def gathered(self) -> "Rollouts":
         """The rows of all ranks, in their order."""
-        if distributed.size() == 1:
+        if distributed.get_world_size() == 1:
             return self
-        longest = int(distributed.gathered(torch.tensor([self.tokens.shape[1]])).max())
+        longest = int(distributed.gather_rows(torch.tensor([self.tokens.shape[1]])).max())
         room = (0, longest - self.tokens.shape[1])
         parts = (torch.nn.functional.pad(part, room) for part in (self.tokens, self.mask, self.logps))
-        return Rollouts(*(distributed.gathered(part) for part in (*parts, self.ended)))
+        return Rollouts(*(distributed.gather_rows(part) for part in (*parts, self.ended)))
 
     def responses(self) -> list[list[int]]:
         """Each row's tokens as a list, the end token included."""
@@ -52,7 +52,7 @@ class Rollouts:
         return make_completions(prompts, owner, self.responses(), pad)
 
 
-def sample(
+def sample_rollouts(
     model: CausalLM,
     prompts: Sequence[Sequence[int]],
     *,
@@ -71,13 +71,13 @@ def sample(
     rank samples for its share of each batch's prompts, perhaps for none. Every batch draws from a generator of its own,
     seeded by `seed` and its place, so that a batch's samples do not depend on how many were drawn before it.
     """
-    check_length(model, prompts)
+    check_prompt_lengths(model, prompts)
     device = next(model.parameters()).device
     for start in range(0, len(prompts), batch_size):
         generator = torch.Generator(device=device).manual_seed(seed * 1_000_003 + start)
         batch = prompts[start : start + batch_size]
         count = len(batch) * samples
-        share = distributed.share(len(batch)) if shared else slice(0, len(batch))
+        share = distributed.get_local_slice(len(batch)) if shared else slice(0, len(batch))
         batch = batch[share]
         uniform = UniformDraws(generator, count, slice(share.start * samples, share.stop * samples), FULL)
         if not batch:
@@ -85,7 +85,7 @@ def sample(
             none = torch.zeros(0, 1)
             yield Rollouts(none.long(), none.bool(), none, none.bool()[:, 0])
             continue
-        with shared_prompts(model, samples) as lay_out:
+        with use_shared_prompt_attention(model, samples) as lay_out:
             drawn = _sample_batch(
                 model, batch, samples, max_new_tokens, (temperature, top_p), set(end_tokens), uniform, lay_out
             )
@@ -126,7 +126,7 @@ def _sample_batch(
     slots = torch.arange(rows, device=device)  # the row of the result that each row of the running batch fills
     going = torch.ones(rows, dtype=torch.bool, device=device)  # rows of the running batch that have not ended
     for t in range(max_new_tokens):
-        chosen, logp = choose(logits, temperature, partial(uniform, slots), top_p)
+        chosen, logp = sample_next_tokens(logits, temperature, partial(uniform, slots), top_p)
         tokens[slots[going], t], logps[slots[going], t] = chosen[going], logp[going]
         stopped = going & torch.isin(chosen, ends)
         lengths[slots[stopped]], ended[slots[stopped]] = t + 1, True
@@ -157,7 +157,7 @@ def _sample_batch(
 
 
 @torch.no_grad()
-def stream(
+def stream_response_tokens(
     model: CausalLM,
     prompt: Sequence[int],
     *,
@@ -171,12 +171,12 @@ def stream(
 
     TrainingError as of `sample`.
     """
-    check_length(model, [prompt])
+    check_prompt_lengths(model, [prompt])
     device = next(model.parameters()).device
     uniform = UniformDraws(torch.Generator(device=device).manual_seed(seed * 1_000_003), 1, slice(0, 1), FULL)
     output = model(input_ids=torch.tensor([list(prompt)], device=device), use_cache=True, logits_to_keep=1)
     for step in range(max_new_tokens):
-        chosen, _ = choose(output.logits[:, -1], temperature, lambda: uniform(torch.zeros(1)))
+        chosen, _ = sample_next_tokens(output.logits[:, -1], temperature, lambda: uniform(torch.zeros(1)))
         token = int(chosen)
         yield token
         if token in end_tokens or step + 1 == max_new_tokens:
@@ -184,7 +184,7 @@ def stream(
         output = model(input_ids=chosen.unsqueeze(1), past_key_values=output.past_key_values, use_cache=True)
 
 
-def check_length(model: CausalLM, prompts: Sequence[Sequence[int]]) -> None:
+def check_prompt_lengths(model: CausalLM, prompts: Sequence[Sequence[int]]) -> None:
     """TrainingError where a prompt is longer than the model's positions: learned ones would be read past their end,
     others make no error.
     """
@@ -199,7 +199,7 @@ def check_length(model: CausalLM, prompts: Sequence[Sequence[int]]) -> None:
         )
 
 
-def nucleus(distribution: Tensor, top_p: float) -> Tensor:
+def apply_top_p(distribution: Tensor, top_p: float) -> Tensor:
     """Log-probabilities (N, V) renormalised over the fewest likeliest tokens that hold a share `top_p` of all; the
     others have -inf.
 
@@ -213,7 +213,7 @@ def nucleus(distribution: Tensor, top_p: float) -> Tensor:
     return torch.empty_like(held).scatter(1, order, held).log_softmax(dim=-1)
 
 
-def choose(
+def sample_next_tokens(
     logits: Tensor, temperature: float, uniform: Callable[[], Tensor], top_p: float = 1.0
 ) -> tuple[Tensor, Tensor]:
     """One token a row of `logits` (N, V), and its log-probability: (N,), (N,)."""
@@ -222,7 +222,7 @@ def choose(
         chosen = distribution.argmax(dim=-1)
     else:
         if top_p < 1:
-            distribution = nucleus(distribution, top_p)
+            distribution = apply_top_p(distribution, top_p)
         # The inverse of the cumulative distribution at one uniform number a row; torch.multinomial draws one a token.
         cumulative = distribution.double().exp().cumsum(dim=-1)
         chosen = torch.searchsorted(cumulative, uniform() * cumulative[:, -1:], right=True).squeeze(1)

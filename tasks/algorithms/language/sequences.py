@@ -49,7 +49,7 @@ class SequenceBatch:
 
     def share(self, width: int | None = None) -> tuple["SequenceBatch", Tensor]:
         """This rank's rows, padded no further than needed unless `width` is given, and their numbers; perhaps none."""
-        rows = torch.arange(len(self.tokens))[distributed.share(len(self.tokens))]
+        rows = torch.arange(len(self.tokens))[distributed.get_local_slice(len(self.tokens))]
         longest = int(self.attention[rows].sum(1).max()) if len(rows) else 0
         return self.rows(rows, longest if width is None else width), rows
 
@@ -72,7 +72,7 @@ class SequenceBatch:
         return columns - torch.where(first, columns, 0).cummax(dim=1).values
 
 
-def pack(rows: Sequence[Sequence[tuple[Sequence[int], Sequence[bool]]]], pad: int) -> SequenceBatch:
+def pack_documents(rows: Sequence[Sequence[tuple[Sequence[int], Sequence[bool]]]], pad: int) -> SequenceBatch:
     """Several documents a row, one behind the other; a document is its tokens, and whether each is learned.
 
     A document's first token is predicted from nothing, and never learned.
@@ -91,7 +91,7 @@ def pack(rows: Sequence[Sequence[tuple[Sequence[int], Sequence[bool]]]], pad: in
     return SequenceBatch(tokens, attention, learned, document if any(len(row) > 1 for row in rows) else None)
 
 
-def packed(lengths: Sequence[int], order: Sequence[int], room: int) -> list[list[int]]:
+def assign_documents_to_rows(lengths: Sequence[int], order: Sequence[int], room: int) -> list[list[int]]:
     """The documents of `order` in rows of at most `room` tokens: each goes into the first open row that has room for
     it.
 
@@ -110,7 +110,9 @@ def packed(lengths: Sequence[int], order: Sequence[int], room: int) -> list[list
     return rows
 
 
-def make_batch(prompts: Sequence[Sequence[int]], responses: Sequence[Sequence[int]], pad: int) -> SequenceBatch:
+def make_sequence_batch(
+    prompts: Sequence[Sequence[int]], responses: Sequence[Sequence[int]], pad: int
+) -> SequenceBatch:
     """Concatenate each prompt with its response and pad on the right to the longest."""
     lengths = [len(p) + len(r) for p, r in zip(prompts, responses, strict=True)]
     shape = (len(lengths), max(lengths))
@@ -123,14 +125,16 @@ def make_batch(prompts: Sequence[Sequence[int]], responses: Sequence[Sequence[in
     return SequenceBatch(tokens, attention, response)
 
 
-def shuffled(count: int, size: int, epochs: int, generator: torch.Generator) -> Iterator[list[int]]:
+def iterate_shuffled_batches(count: int, size: int, epochs: int, generator: torch.Generator) -> Iterator[list[int]]:
     """Indices 0..count-1 in batches of `size`, in a new order each epoch; an epoch's last batch may be smaller."""
     for _ in range(epochs):
         order = torch.randperm(count, generator=generator).tolist()
         yield from (order[start : start + size] for start in range(0, count, size))
 
 
-def grouped(lengths: Sequence[int], size: int, epochs: int, generator: torch.Generator) -> Iterator[list[int]]:
+def iterate_length_grouped_batches(
+    lengths: Sequence[int], size: int, epochs: int, generator: torch.Generator
+) -> Iterator[list[int]]:
     """As `shuffled`, but with sequences of similar lengths in each batch.
 
     The sequences of `POOL` batches, in their random order, are sorted by length; the batches are shuffled again.
@@ -144,6 +148,6 @@ def grouped(lengths: Sequence[int], size: int, epochs: int, generator: torch.Gen
         yield from (batches[number] for number in torch.randperm(len(batches), generator=generator).tolist())
 
 
-def batches_per_run(count: int, size: int, epochs: int) -> int:
+def count_batches(count: int, size: int, epochs: int) -> int:
     """How many batches `shuffled` and `grouped` give."""
     return epochs * -(-count // size)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.cache_utils import DynamicLayer
 
-from tasks.algorithms.language.cache import RoomyLayer, make_room
+from tasks.algorithms.language.cache import RoomyLayer, reserve_cache_room
 from tasks.algorithms.language.causal_lm import CausalLM, KeyValueCache, SwitchableAttention
 
 SDPA, NAME = "sdpa", "shared_prompts"  # torch's attention, and this one, as transformers knows them
@@ -126,7 +126,9 @@ class _Attention:
 
 
 @contextmanager
-def shared_prompts(model: CausalLM, samples: int) -> Iterator[Callable[[KeyValueCache, Tensor, int], None]]:
+def use_shared_prompt_attention(
+    model: CausalLM, samples: int
+) -> Iterator[Callable[[KeyValueCache, Tensor, int], None]]:
     """Yield the function that lays out a prefilled cache for its rows: with shared prompts where that is faster and
     possible.
 
@@ -134,19 +136,19 @@ def shared_prompts(model: CausalLM, samples: int) -> Iterator[Callable[[KeyValue
     a line on standard error says where it is not possible.
     """
     if samples == 1 or next(model.parameters()).device.type != "cpu":
-        yield make_room
+        yield reserve_cache_room
         return
     if not _uses_sdpa(model):
-        say_once(model, f"its attention is not {SDPA}")
-        yield make_room
+        warn_prompts_not_shared(model, f"its attention is not {SDPA}")
+        yield reserve_cache_room
         return
     attention = _Attention()
 
     def lay_out(cache: KeyValueCache, rows: Tensor, room: int) -> None:
-        make_room(cache, rows, room, kind=attention.kind)
+        reserve_cache_room(cache, rows, room, kind=attention.kind)
         others = sum(not isinstance(layer, SharedLayer) for layer in cache.layers)
         if others:
-            say_once(
+            warn_prompts_not_shared(
                 model, f"{others} of {len(cache.layers)} layers have a sliding window, or an attention of their own"
             )
 
@@ -159,13 +161,13 @@ def shared_prompts(model: CausalLM, samples: int) -> Iterator[Callable[[KeyValue
         model.set_attn_implementation(SDPA)
 
 
-def say_once(model: CausalLM, why: str) -> None:
+def warn_prompts_not_shared(model: CausalLM, why: str) -> None:
     """Log that prompts are not shared, once for each architecture."""
-    _say_once(getattr(getattr(model, "config", None), "model_type", type(model).__name__), why)
+    _warn_once_per_architecture(getattr(getattr(model, "config", None), "model_type", type(model).__name__), why)
 
 
 @lru_cache(maxsize=64)
-def _say_once(architecture: str, why: str) -> None:
+def _warn_once_per_architecture(architecture: str, why: str) -> None:
     logging.getLogger(__name__).warning(
         f"{architecture}: {why}, so every sample has its own copy of its prompt's keys and values; sampling is slower"
     )

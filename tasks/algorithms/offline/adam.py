@@ -6,7 +6,7 @@ from math import cos, pi
 import torch
 from torch import Tensor, nn
 
-from tasks.algorithms.common.optimizer import load_moments, moments
+from tasks.algorithms.common.optimizer import collect_moments, load_moments
 
 
 class Adam:
@@ -29,7 +29,7 @@ class Adam:
 
     def state_dict(self) -> dict[str, Tensor]:
         """The moments as a flat mapping."""
-        return moments([self.adam], self.parameters)
+        return collect_moments([self.adam], self.parameters)
 
     def load_state_dict(self, state: Mapping[str, Tensor], /) -> None:
         """Load what `state_dict` returned."""

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from tasks.algorithms.offline.adam import Adam
-from tasks.algorithms.offline.networks.critics import bellman
+from tasks.algorithms.offline.networks.critics import bellman_targets
 from tasks.algorithms.offline.networks.mlp import Network
 from tasks.algorithms.offline.networks.stochastic import Categorical, Gaussian
 from tasks.algorithms.offline.transition_tensors import Spaces, Transitions
@@ -62,30 +62,30 @@ class AWRAgent(nn.Module):
         return torch.cat([self.value(part).squeeze(-1) for part in observations.split(CHUNK)])
 
 
-def td_lambda(transitions: Transitions, next_values: Tensor, gamma: float, lam: float) -> Tensor:
+def td_lambda_returns(transitions: Transitions, next_values: Tensor, gamma: float, lam: float) -> Tensor:
     """R_t = r_t + gamma ((1 - lambda) V(s_t+1) + lambda R_t+1) from V of the next observations, (N,) to (N,).
 
     An episode's last R is r + gamma V(s') if it was truncated, r if it terminated.
     """
     last = transitions.timesteps + 1 == transitions.lengths[transitions.episode]
     shares = torch.where(last, 1.0, 1 - lam)  # of the value; the rest is the next step's return
-    rewards = bellman(transitions, shares * next_values, gamma)
+    rewards = bellman_targets(transitions, shares * next_values, gamma)
     return replace(transitions, rewards=rewards).returns_to_go(gamma * lam)
 
 
-def advantage_weights(advantages: Tensor, beta: float, max_weight: float) -> Tensor:
+def standardised_advantage_weights(advantages: Tensor, beta: float, max_weight: float) -> Tensor:
     """min(exp(A / beta), max_weight) with A standardised: (N,) to (N,)."""
     standard = (advantages - advantages.mean()) / (advantages.std(correction=0) + 1e-5)
     return (standard / beta).exp().clamp(max=max_weight)
 
 
-def refresh(agent: AWRAgent, transitions: Transitions, settings: AwrSettings) -> None:
+def refresh_returns_and_weights(agent: AWRAgent, transitions: Transitions, settings: AwrSettings) -> None:
     """Recompute the returns and weights of the whole data set."""
     next_values = agent.values(transitions.next_observations)
-    returns = td_lambda(transitions, next_values, settings.gamma, settings.lam)
+    returns = td_lambda_returns(transitions, next_values, settings.gamma, settings.lam)
     advantages = returns - agent.values(transitions.observations)
     agent.returns.copy_(returns)
-    agent.weights.copy_(advantage_weights(advantages, settings.beta, settings.max_weight))
+    agent.weights.copy_(standardised_advantage_weights(advantages, settings.beta, settings.max_weight))
 
 
 def fit(
@@ -100,7 +100,7 @@ def fit(
     """Train in place, without end; yields each step's metrics (METRICS). Optimizers: value, policy."""
     while True:
         if agent.updates % settings.refresh_every == 0:
-            refresh(agent, transitions, settings)
+            refresh_returns_and_weights(agent, transitions, settings)
         rows = torch.randint(len(transitions), (batch_size,), generator=generator).to(transitions.device)
         observations, weights = transitions.observations[rows], agent.weights[rows]
         value_loss = (agent.value(observations).squeeze(-1) - agent.returns[rows]).square().mean()

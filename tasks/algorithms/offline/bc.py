@@ -23,7 +23,7 @@ METRICS = {
 }
 
 
-def loss(policy: Policy, batch: TransitionBatch) -> tuple[Tensor, dict[str, Tensor]]:
+def behaviour_cloning_loss(policy: Policy, batch: TransitionBatch) -> tuple[Tensor, dict[str, Tensor]]:
     """The loss, a scalar with gradient, and its metrics."""
     outputs = policy(batch.observations)
     if policy.spaces.discrete:
@@ -44,6 +44,6 @@ def fit(
 ) -> Iterator[Mapping[str, Tensor]]:
     """Train in place, without end; yields each step's metrics (METRICS)."""
     for batch in transitions.batches(batch_size, generator):
-        value, metrics = loss(policy, batch)
+        value, metrics = behaviour_cloning_loss(policy, batch)
         optimizer.step(value)
         yield metrics

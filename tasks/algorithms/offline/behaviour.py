@@ -65,7 +65,7 @@ class RunningMoments:
         self.mean, self.count = self.mean + gap * len(values) / count, count
 
 
-def advantages(
+def compute_gae(
     rollout: Rollout, rewards: Tensor, values: Tensor, next_values: Tensor, gamma: float, lam: float
 ) -> Tensor:
     """GAE, (T, n): sums end with an episode; the value after its end counts unless the episode terminated."""
@@ -77,7 +77,7 @@ def advantages(
     return result
 
 
-def loss(
+def ppo_loss(
     policy: Behaviour, critic: Tanh, batch: Sequence[Tensor], settings: BehaviourSettings
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """The loss and its metrics; `batch`: observations, actions, their log-probabilities when sampled, advantages,
@@ -108,14 +108,14 @@ def fit(
     for update in range(settings.updates):
         optimizer.adam.param_groups[0]["lr"] = settings.learning_rate * (1 - update / settings.updates)
         rollout = collect()
-        gain, summed = _discounted(rollout, gain, settings.gamma)
+        gain, summed = _accumulate_discounted_rewards(rollout, gain, settings.gamma)
         gains.add(summed.flatten())
         rewards = (rollout.rewards / (gains.variance + 1e-8).sqrt()).clamp(-BOUND, BOUND)
-        data = _prepare(policy, critic, rollout, rewards, settings)
+        data = _prepare_training_tensors(policy, critic, rollout, rewards, settings)
         minibatch_metrics: list[dict[str, Tensor]] = []
         for _ in range(settings.epochs):
             for rows in torch.randperm(len(data[0]), generator=generator).tensor_split(settings.minibatches):
-                value, metrics = loss(policy, critic, [part[rows] for part in data], settings)
+                value, metrics = ppo_loss(policy, critic, [part[rows] for part in data], settings)
                 optimizer.step(value)
                 minibatch_metrics.append(metrics)
         seen.add(rollout.observations.flatten(0, 1))
@@ -125,7 +125,7 @@ def fit(
         yield {name: torch.stack([row[name] for row in minibatch_metrics]).mean() for name in minibatch_metrics[0]}
 
 
-def _discounted(rollout: Rollout, before: Tensor, gamma: float) -> tuple[Tensor, Tensor]:
+def _accumulate_discounted_rewards(rollout: Rollout, before: Tensor, gamma: float) -> tuple[Tensor, Tensor]:
     """The running discounted sums of rewards, whose variance scales the rewards: the last ones (n,), and all (T, n)."""
     gain = before if len(before) else torch.zeros_like(rollout.rewards[0])
     sums = []
@@ -137,12 +137,12 @@ def _discounted(rollout: Rollout, before: Tensor, gamma: float) -> tuple[Tensor,
 
 
 @torch.no_grad()
-def _prepare(
+def _prepare_training_tensors(
     policy: Behaviour, critic: Tanh, rollout: Rollout, rewards: Tensor, settings: BehaviourSettings
 ) -> list[Tensor]:
     """What `loss` takes, of all T * n steps; advantages normalised."""
     values, next_values = critic(rollout.observations).squeeze(-1), critic(rollout.next_observations).squeeze(-1)
-    gains = advantages(rollout, rewards, values, next_values, settings.gamma, settings.lam)
+    gains = compute_gae(rollout, rewards, values, next_values, settings.gamma, settings.lam)
     observations, actions = rollout.observations.flatten(0, 1), rollout.actions.flatten(0, 1)
     logps, _ = policy.log_likelihood(observations, actions)
     scaled = (gains - gains.mean()) / (gains.std() + 1e-8)

@@ -10,7 +10,7 @@ the scale of returns for what is learned next.
 from torch import Tensor
 
 from tasks.algorithms.offline.dqn import METRICS as DQN_METRICS
-from tasks.algorithms.offline.dqn import Values, errors, penalty
+from tasks.algorithms.offline.dqn import Values, compute_td_errors, huber_or_squared_loss
 from tasks.algorithms.offline.transition_tensors import Referenced, TransitionBatch
 
 METRICS = {
@@ -20,7 +20,7 @@ METRICS = {
 }
 
 
-def loss(
+def cql_loss(
     online: Values,
     target: Values,
     batch: TransitionBatch,
@@ -34,11 +34,11 @@ def loss(
     """The loss, a scalar with gradient, and its metrics (METRICS); Cal-QL's if `calibrated`, of `Referenced`
     transitions.
     """
-    values, chosen, error = errors(online, target, batch, gamma, double)
+    values, chosen, error = compute_td_errors(online, target, batch, gamma, double)
     if calibrated:
         assert isinstance(batch, Referenced), "Cal-QL needs to know what was earned"
         values = values.maximum(batch.reference.unsqueeze(1))
     gap = (values.logsumexp(dim=1) - chosen).mean()
-    value = penalty(error, huber) + alpha * gap
+    value = huber_or_squared_loss(error, huber) + alpha * gap
     metrics = {"loss": value, "q": chosen.mean(), "td_error": error.abs().mean(), "conservative": gap}
     return value, {name: metric.detach() for name, metric in metrics.items()}

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from tasks.algorithms.offline.adam import Adam
 from tasks.algorithms.offline.cql import METRICS as CQL_METRICS
-from tasks.algorithms.offline.networks.critics import Critics, bellman, follow, squared_errors
+from tasks.algorithms.offline.networks.critics import Critics, bellman_targets, polyak_update, sum_mean_squared_errors
 from tasks.algorithms.offline.networks.stochastic import SquashedGaussian
 from tasks.algorithms.offline.transition_tensors import Referenced, Spaces, TransitionBatch
 
@@ -71,14 +71,14 @@ class CQLAgent(nn.Module):
 
 
 @torch.no_grad()
-def q_targets(agent: CQLAgent, batch: TransitionBatch, gamma: float, generator: torch.Generator) -> Tensor:
+def compute_q_targets(agent: CQLAgent, batch: TransitionBatch, gamma: float, generator: torch.Generator) -> Tensor:
     """What the critics are fitted to: (B,)."""
     actions, _ = agent.policy.sample(batch.next_observations, 1, generator)
-    return bellman(batch, agent.targets(batch.next_observations, actions[0]).amin(0), gamma)
+    return bellman_targets(batch, agent.targets(batch.next_observations, actions[0]).amin(0), gamma)
 
 
 @torch.no_grad()
-def proposals(
+def sample_proposal_actions(
     policy: SquashedGaussian, batch: TransitionBatch, samples: int, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
     """Actions whose values are held down at each state, (3 samples, B, A), and their log densities, (3 samples, B)."""
@@ -89,7 +89,7 @@ def proposals(
     return torch.cat([uniform, now, after]), torch.cat([density, now_density, after_density])
 
 
-def conservative(q_proposed: Tensor, densities: Tensor, q: Tensor) -> Tensor:
+def conservative_penalty(q_proposed: Tensor, densities: Tensor, q: Tensor) -> Tensor:
     """logsumexp_j [Q(s, a_j) - log q_j] - Q(s, a), a mean for each critic: (E, J, B), (J, B), (E, B) to (E,)."""
     return ((q_proposed - densities).logsumexp(1) - q).mean(-1)
 
@@ -98,8 +98,8 @@ def critic_loss(
     agent: CQLAgent, batch: TransitionBatch, settings: CqlSettings, generator: torch.Generator
 ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
     """The critics' loss, a scalar with gradient, the mean conservative term, and metrics."""
-    targets = q_targets(agent, batch, settings.gamma, generator)
-    actions, densities = proposals(agent.policy, batch, settings.samples, generator)
+    targets = compute_q_targets(agent, batch, settings.gamma, generator)
+    actions, densities = sample_proposal_actions(agent.policy, batch, settings.samples, generator)
     actions = torch.cat([batch.actions.unsqueeze(0), actions])
     every = agent.critics(batch.observations.expand(len(actions), -1, -1), actions)  # (E, 1 + J, B)
     q = every[:, 0]
@@ -108,7 +108,7 @@ def critic_loss(
         assert isinstance(batch, Referenced), "Cal-QL needs to know what was earned"
         uniform, of_policy = proposed.split([settings.samples, 2 * settings.samples], dim=1)
         proposed = torch.cat([uniform, of_policy.maximum(batch.reference)], dim=1)
-    error, terms = squared_errors(q, targets), conservative(proposed, densities, q)
+    error, terms = sum_mean_squared_errors(q, targets), conservative_penalty(proposed, densities, q)
     loss = error + (agent.alpha().detach() * terms).sum()
     term = terms.detach().mean()
     return loss, term, {"td_error": error.detach(), "conservative": term, "q": q.detach().mean()}
@@ -142,7 +142,7 @@ def fit(
         optimizers["critics"].step(q_loss)
         if settings.gap is not None:
             optimizers["alpha"].step(-agent.alpha() * (term - settings.gap))
-        follow(agent.targets, agent.critics, settings.target_rate)
+        polyak_update(agent.targets, agent.critics, settings.target_rate)
         yield {
             "loss": q_loss.detach(),
             "policy_loss": loss.detach(),

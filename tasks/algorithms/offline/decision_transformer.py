@@ -84,7 +84,7 @@ class DecisionTransformer(nn.Module):
         return Conditioned(self, target)
 
 
-def loss(model: DecisionTransformer, windows: Windows) -> tuple[Tensor, dict[str, Tensor]]:
+def action_prediction_loss(model: DecisionTransformer, windows: Windows) -> tuple[Tensor, dict[str, Tensor]]:
     """The mean over the steps that are no padding, a scalar with gradient, and its metrics."""
     outputs = model(windows.returns_to_go, windows.observations, windows.actions, windows.timesteps)
     predicted, wanted = outputs[windows.valid], windows.actions[windows.valid]
@@ -109,7 +109,7 @@ def fit(
     """
     for windows in batches:
         model.train()  # playing in between turns dropout off
-        value, metrics = loss(model, windows)
+        value, metrics = action_prediction_loss(model, windows)
         if auxiliary is not None:
             beside = auxiliary()
             value, metrics["language_loss"] = value + weight * beside, beside.detach()

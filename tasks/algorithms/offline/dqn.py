@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from tasks.algorithms.offline.adam import Adam
 from tasks.algorithms.offline.networks.critics import METRICS as CRITIC_METRICS
-from tasks.algorithms.offline.networks.critics import bellman
+from tasks.algorithms.offline.networks.critics import bellman_targets
 from tasks.algorithms.offline.networks.mlp import QValues
 from tasks.algorithms.offline.networks.target import TargetNetwork
 from tasks.algorithms.offline.transition_tensors import TransitionBatch
@@ -27,7 +27,7 @@ METRICS = {
 }
 
 
-def errors(
+def compute_td_errors(
     online: Values, target: Values, batch: TransitionBatch, gamma: float, double: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Q of all actions (B, A), Q of the data's actions (B,), and the latter minus y (B,); y has no gradient."""
@@ -35,23 +35,23 @@ def errors(
         evaluated = target(batch.next_observations)
         selecting = online(batch.next_observations) if double else evaluated
         following = evaluated.gather(1, selecting.argmax(dim=1, keepdim=True)).squeeze(1)
-        goals = bellman(batch, following, gamma)
+        goals = bellman_targets(batch, following, gamma)
     values = online(batch.observations)
     chosen = values.gather(1, batch.actions.unsqueeze(1)).squeeze(1)
     return values, chosen, chosen - goals
 
 
-def penalty(error: Tensor, huber: bool) -> Tensor:
+def huber_or_squared_loss(error: Tensor, huber: bool) -> Tensor:
     """The mean of l over the batch."""
     return functional.huber_loss(error, torch.zeros_like(error)) if huber else 0.5 * error.square().mean()
 
 
-def loss(
+def dqn_loss(
     online: Values, target: Values, batch: TransitionBatch, *, gamma: float, double: bool, huber: bool
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """The loss, a scalar with gradient, and its metrics (METRICS)."""
-    _, chosen, error = errors(online, target, batch, gamma, double)
-    value = penalty(error, huber)
+    _, chosen, error = compute_td_errors(online, target, batch, gamma, double)
+    value = huber_or_squared_loss(error, huber)
     return value, {"loss": value.detach(), "q": chosen.detach().mean(), "td_error": error.detach().abs().mean()}
 
 

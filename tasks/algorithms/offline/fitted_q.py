@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from tasks.algorithms.offline.adam import Adam
-from tasks.algorithms.offline.networks.critics import bellman, follow
+from tasks.algorithms.offline.networks.critics import bellman_targets, polyak_update
 from tasks.algorithms.offline.networks.mlp import Normaliser, mlp
 from tasks.algorithms.offline.networks.stacked import Stacked
 from tasks.algorithms.offline.transition_tensors import Spaces, TransitionBatch, Transitions
@@ -43,12 +43,12 @@ class DeterministicPolicy(Protocol):
         ...
 
 
-def acted(policy: DeterministicPolicy, observations: Tensor) -> Tensor:
+def compute_policy_actions(policy: DeterministicPolicy, observations: Tensor) -> Tensor:
     """The policy's actions for any number of observations."""
     return torch.cat([policy.act(chunk) for chunk in observations.split(CHUNK)])
 
 
-def bounds(rewards: Tensor, gamma: float) -> tuple[float, float]:
+def compute_return_bounds(rewards: Tensor, gamma: float) -> tuple[float, float]:
     """The lowest and the highest discounted return that rewards like these (N,) can add up to in an episode of any
     length.
     """
@@ -101,9 +101,9 @@ def fit(
     critics.normaliser.fit(data.observations)
     target, optimizer = deepcopy(critics.layers), Adam(critics.layers.parameters(), learning_rate)
     # The policies are deterministic, so once is enough.
-    following = torch.cat([acted(policy, data.next_observations) for policy in policies])
+    following = torch.cat([compute_policy_actions(policy, data.next_observations) for policy in policies])
     offsets = len(data) * torch.arange(len(policies), device=data.device).unsqueeze(1)
-    low, high = bounds(data.rewards, gamma)
+    low, high = compute_return_bounds(data.rewards, gamma)
     while True:
         drawn = [torch.randint(len(data), (batch_size,), generator=generator) for generator in generators]
         rows = torch.stack(drawn).to(data.device)
@@ -113,22 +113,24 @@ def fit(
         )
         chosen = following.index_select(0, (rows + offsets).flatten()).unflatten(0, rows.shape)
         with torch.no_grad():
-            goals = bellman(batch, critics.valued(target, batch.next_observations, chosen), gamma)
+            goals = bellman_targets(batch, critics.valued(target, batch.next_observations, chosen), gamma)
         value = (critics(batch.observations, batch.actions) - goals.clamp(low, high)).square().mean(-1)
         optimizer.step(value.sum())
-        follow(target, critics.layers, target_rate)
+        polyak_update(target, critics.layers, target_rate)
         yield {"loss": value.detach()}
 
 
-def estimates(critics: Evaluators, policies: Sequence[DeterministicPolicy], starts: Tensor) -> list[float]:
+def estimate_policy_returns(
+    critics: Evaluators, policies: Sequence[DeterministicPolicy], starts: Tensor
+) -> list[float]:
     """Each policy's mean discounted return from these states (M, O), according to the critic that was fitted for it."""
     with torch.no_grad():
-        actions = torch.stack([acted(policy, starts) for policy in policies])
+        actions = torch.stack([compute_policy_actions(policy, starts) for policy in policies])
         means: list[float] = critics(starts.expand(len(policies), -1, -1), actions).mean(-1).cpu().tolist()
     return means
 
 
-def window(data: Transitions, gamma: float, target_rate: float) -> int:
+def compute_convergence_window(data: Transitions, gamma: float, target_rate: float) -> int:
     """The steps in which a bootstrapped value passes through the horizon, which is the longest episode without a
     discount.
     """
@@ -136,12 +138,12 @@ def window(data: Transitions, gamma: float, target_rate: float) -> int:
     return ceil(round(horizon * max(ITERATION, 1 / target_rate), 6))
 
 
-def scale(data: Transitions, gamma: float) -> float:
+def compute_return_scale(data: Transitions, gamma: float) -> float:
     """The root mean square of the episodes' discounted returns: the unit of the tolerance."""
     return data.returns_to_go(gamma)[data.starts].double().square().mean().sqrt().item()
 
 
-def settled(estimates: Sequence[float], tolerance: float) -> bool:
+def has_converged(estimates: Sequence[float], tolerance: float) -> bool:
     """Whether the means of the last three windows, of PARTS estimates each, lie within `tolerance` of each other."""
     if len(estimates) < WINDOWS * PARTS:
         return False
@@ -159,7 +161,7 @@ class Fit:
     curve: list[dict[str, float]]  # `step` and METRICS
 
 
-def converge(
+def fit_until_converged(
     critics: Evaluators,
     policies: Sequence[DeterministicPolicy],
     starts: Tensor,
@@ -177,18 +179,18 @@ def converge(
     every, left, remaining = ceil(window / PARTS), most, iter(steps)
     curves: list[list[dict[str, float]]] = [[] for _ in policies]
     histories: list[list[float]] = [[] for _ in policies]
-    while left and not all(settled(history, tolerance) for history in histories):
+    while left and not all(has_converged(history, tolerance) for history in histories):
         losses = [row["loss"] for row in islice(remaining, min(every, left))]
         left -= len(losses)
         means = torch.stack(losses).mean(0).cpu().tolist()
         for curve, history, loss, value in zip(
-            curves, histories, means, estimates(critics, policies, starts), strict=True
+            curves, histories, means, estimate_policy_returns(critics, policies, starts), strict=True
         ):
-            if not settled(history, tolerance):
+            if not has_converged(history, tolerance):
                 history.append(value)
                 curve.append({"step": most - left, "loss": loss, "estimate": value})
     lasts = [history[-PARTS:] for history in histories]
     return [
-        Fit(sum(last) / len(last), settled(history, tolerance), curve)
+        Fit(sum(last) / len(last), has_converged(history, tolerance), curve)
         for last, history, curve in zip(lasts, histories, curves, strict=True)
     ]

@@ -8,7 +8,7 @@ import torch
 Row = TypeVar("Row")
 
 
-def steps_in(steps: Iterable[Row], device: torch.device, bfloat16: bool) -> Iterator[Row]:
+def iterate_under_autocast(steps: Iterable[Row], device: torch.device, bfloat16: bool) -> Iterator[Row]:
     """The same steps, each computed in bfloat16 where that is asked for.
 
     Networks of a step may learn one after another, so that no weight that was rounded before is used again: torch's

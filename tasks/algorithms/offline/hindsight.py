@@ -13,7 +13,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from tasks.algorithms.offline.transition_tensors import TransitionBatch, Transitions, mixed
+from tasks.algorithms.offline.transition_tensors import TransitionBatch, Transitions, merge_batches_by_mask
 
 Strategy = Literal["future", "final", "episode"]
 
@@ -42,7 +42,9 @@ class Hindsight:
         return self.copies / (1 + self.copies)
 
 
-def chosen(strategy: Strategy, rows: Tensor, first: Tensor, last: Tensor, generator: torch.Generator) -> Tensor:
+def choose_goal_rows(
+    strategy: Strategy, rows: Tensor, first: Tensor, last: Tensor, generator: torch.Generator
+) -> Tensor:
     """For each of the `rows` (M,) one row of its episode, `first` to `last` (M,), at whose end the goal was reached:
     (M,).
 
@@ -53,7 +55,7 @@ def chosen(strategy: Strategy, rows: Tensor, first: Tensor, last: Tensor, genera
     return start + (drawn * (last + 1 - start)).long()
 
 
-def relabelled(batch: TransitionBatch, achieved: Tensor, goals: Goals) -> TransitionBatch:
+def relabel_goals(batch: TransitionBatch, achieved: Tensor, goals: Goals) -> TransitionBatch:
     """The batch as if these goals (B, G) had been asked for; observations are the environment's own.
 
     What ended otherwise than at its goal still ends.
@@ -75,14 +77,16 @@ def relabelled(batch: TransitionBatch, achieved: Tensor, goals: Goals) -> Transi
     )
 
 
-def copies(episode: TransitionBatch, hindsight: Hindsight, generator: torch.Generator) -> Iterator[TransitionBatch]:
+def iterate_relabelled_copies(
+    episode: TransitionBatch, hindsight: Hindsight, generator: torch.Generator
+) -> Iterator[TransitionBatch]:
     """The T transitions of one whole episode, once for each copy."""
     count = len(episode.rewards)
     rows = torch.arange(count, device=episode.device)
     first, last = torch.zeros_like(rows), torch.full_like(rows, count - 1)
     for _ in range(hindsight.copies):
-        later = chosen(hindsight.strategy, rows, first, last, generator)
-        yield relabelled(episode, episode.next_observations[later, hindsight.goals.achieved], hindsight.goals)
+        later = choose_goal_rows(hindsight.strategy, rows, first, last, generator)
+        yield relabel_goals(episode, episode.next_observations[later, hindsight.goals.achieved], hindsight.goals)
 
 
 @dataclass(frozen=True)
@@ -100,8 +104,8 @@ class Relabelled:
         last = first + self.data.lengths[self.data.episode] - 1
         while True:
             rows = torch.randint(len(data), (size,), generator=generator).to(data.device)
-            later = chosen(self.strategy, rows, first[rows], last[rows], generator)
+            later = choose_goal_rows(self.strategy, rows, first[rows], last[rows], generator)
             changed = (torch.rand(size, generator=generator) < self.share).to(data.device)
             batch = data.rows(rows)
-            other = relabelled(batch, data.next_observations[later][:, self.goals.achieved], self.goals)
-            yield mixed(changed, other, batch)
+            other = relabel_goals(batch, data.next_observations[later][:, self.goals.achieved], self.goals)
+            yield merge_batches_by_mask(changed, other, batch)

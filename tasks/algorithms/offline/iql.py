@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from tasks.algorithms.offline.adam import Adam
 from tasks.algorithms.offline.networks.critics import METRICS as CRITIC_METRICS
-from tasks.algorithms.offline.networks.critics import Critics, bellman, follow, squared_errors
+from tasks.algorithms.offline.networks.critics import Critics, bellman_targets, polyak_update, sum_mean_squared_errors
 from tasks.algorithms.offline.networks.mlp import Network
 from tasks.algorithms.offline.networks.stochastic import Categorical, Gaussian
 from tasks.algorithms.offline.transition_tensors import Spaces, TransitionBatch
@@ -71,7 +71,7 @@ def expectile_loss(differences: Tensor, expectile: float) -> Tensor:
     return (weights * differences.square()).mean()
 
 
-def advantage_weights(advantages: Tensor, beta: float, max_weight: float) -> Tensor:
+def exponential_advantage_weights(advantages: Tensor, beta: float, max_weight: float) -> Tensor:
     """min(exp(beta A), max_weight): (B,) to (B,)."""
     return (beta * advantages).exp().clamp(max=max_weight)
 
@@ -90,13 +90,13 @@ def fit(
         with torch.no_grad():
             values, next_values = agent.values(torch.cat([batch.observations, batch.next_observations])).chunk(2)
         advantages = worth - values
-        weights = advantage_weights(advantages, settings.beta, settings.max_weight)
+        weights = exponential_advantage_weights(advantages, settings.beta, settings.max_weight)
         policy_loss = -(weights * agent.policy.log_likelihood(batch.observations, batch.actions)).mean()
         optimizers["policy"].step(policy_loss)
         q = agent.critics(batch.observations, batch.actions)
-        critic_loss = squared_errors(q, bellman(batch, next_values, settings.gamma))
+        critic_loss = sum_mean_squared_errors(q, bellman_targets(batch, next_values, settings.gamma))
         optimizers["critics"].step(critic_loss)
-        follow(agent.targets, agent.critics, settings.target_rate)
+        polyak_update(agent.targets, agent.critics, settings.target_rate)
         yield {
             "value_loss": value_loss.detach(),
             "critic_loss": critic_loss.detach(),

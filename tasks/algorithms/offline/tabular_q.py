@@ -48,7 +48,7 @@ class QTable(nn.Module):
 
     @cached_property
     def _numbers(self) -> dict[bytes, int]:
-        return {key: number for number, key in enumerate(_keys(self.states))}
+        return {key: number for number, key in enumerate(_encode_row_keys(self.states))}
 
     def greedy(self) -> Tensor:
         """V(s), the highest Q of the actions seen: (S,) double."""
@@ -74,11 +74,13 @@ class QTable(nn.Module):
         """The values of `states` (S,) at the observed states, (M, O) to (M,); `unknown` where a state is not in the
         table.
         """
-        numbers = torch.tensor([self._numbers.get(key, -1) for key in _keys(observations)]).to(observations.device)
+        numbers = torch.tensor([self._numbers.get(key, -1) for key in _encode_row_keys(observations)]).to(
+            observations.device
+        )
         return torch.where(numbers < 0, unknown, states[numbers])
 
 
-def _keys(observations: Tensor) -> list[bytes]:
+def _encode_row_keys(observations: Tensor) -> list[bytes]:
     """A key for each row; equal rows have equal keys, since -0 + 0 is 0."""
     return [row.tobytes() for row in (observations + 0.0).cpu().numpy()]
 
@@ -87,7 +89,7 @@ class TooManyStates(ValueError):
     """The data set has more distinct observations than a table is made for."""
 
 
-def table(data: Transitions, spaces: Spaces, gamma: float, most: int) -> tuple[QTable, Tensor, Tensor]:
+def build_q_table(data: Transitions, spaces: Spaces, gamma: float, most: int) -> tuple[QTable, Tensor, Tensor]:
     """An empty table, and the states (N,) and next states (N,) of the transitions in it; TooManyStates beyond
     `most`.
     """

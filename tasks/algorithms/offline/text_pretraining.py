@@ -33,12 +33,12 @@ class Text(nn.Module):
         return functional.cross_entropy(logits.flatten(0, 1), rows[:, 1:].flatten())
 
 
-def new(vocabulary: int, width: int, length: int) -> Text:
+def make_text_model(vocabulary: int, width: int, length: int) -> Text:
     """An untrained Text for rows of up to `length` tokens."""
     return Text(0.02 * torch.randn(vocabulary, width), 0.02 * torch.randn(length, width))
 
 
-def chain(states: int, rows: int, length: int, generator: torch.Generator) -> Iterator[Tensor]:
+def iterate_markov_chains(states: int, rows: int, length: int, generator: torch.Generator) -> Iterator[Tensor]:
     """Rows (B, T) of a Markov chain, without end.
 
     Its transition matrix is drawn first, as softmaxes of normal numbers.
@@ -51,7 +51,7 @@ def chain(states: int, rows: int, length: int, generator: torch.Generator) -> It
         yield torch.stack(drawn, dim=1)
 
 
-def cuttings(stream: Tensor, rows: int, length: int, generator: torch.Generator) -> Iterator[Tensor]:
+def iterate_random_text_rows(stream: Tensor, rows: int, length: int, generator: torch.Generator) -> Iterator[Tensor]:
     """Rows (B, T) cut at random places out of one long stream of tokens, without end."""
     while True:
         starts = torch.randint(len(stream) - length + 1, (rows, 1), generator=generator)

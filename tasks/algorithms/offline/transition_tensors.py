@@ -61,7 +61,7 @@ class Referenced(TransitionBatch):
 Kind = TypeVar("Kind", bound=TransitionBatch)
 
 
-def mixed(first: Tensor, batch: Kind, other: Kind) -> Kind:
+def merge_batches_by_mask(first: Tensor, batch: Kind, other: Kind) -> Kind:
     """The transitions of `batch` where `first` (B,) is true, and those of `other` elsewhere; both have B."""
     pairs = {field.name: (getattr(batch, field.name), getattr(other, field.name)) for field in fields(batch)}
     return replace(
@@ -70,7 +70,7 @@ def mixed(first: Tensor, batch: Kind, other: Kind) -> Kind:
     )
 
 
-def joined(batch: Kind, other: Kind) -> Kind:
+def concatenate_batches(batch: Kind, other: Kind) -> Kind:
     """The transitions of `batch`, then those of `other`."""
     return replace(
         batch,

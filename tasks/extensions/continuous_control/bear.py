@@ -5,7 +5,7 @@ from pathlib import Path
 import torch
 
 from tasks.algorithms.offline.adam import Adam
-from tasks.common.config import settings_of
+from tasks.common.config import build_settings
 from tasks.extensions.continuous_control.algorithms import bear
 from tasks.extensions.continuous_control.configs.bear import BearConfig
 from tasks.offline.datasets.dataset_files import StoredDataset
@@ -29,11 +29,11 @@ def run(config: BearConfig, transitions: Path, out: Path) -> Metrics:
             "policy": Adam(agent.policy.parameters(), config.learning_rate),
             "multiplier": Adam([agent.log_multiplier], config.multiplier_learning_rate),
         }
-        settings = settings_of(config, bear.BearSettings)
+        settings = build_settings(config, bear.BearSettings)
         steps = bear.fit(agent, optimizers, data, settings, batch_size=config.batch_size, generator=generator)
         return Learner(agent.policy, {"agent": agent, **optimizers}, steps)
 
-    return learners.run("bear", config, transitions, out, {config.variant: build})
+    return learners.train_all_variants("bear", config, transitions, out, {config.variant: build})
 
 
 if __name__ == "__main__":

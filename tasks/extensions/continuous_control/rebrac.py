@@ -5,7 +5,7 @@ from pathlib import Path
 import torch
 
 from tasks.algorithms.offline.adam import Adam
-from tasks.common.config import settings_of
+from tasks.common.config import build_settings
 from tasks.extensions.continuous_control.algorithms import rebrac, td3
 from tasks.extensions.continuous_control.configs.rebrac import RebracConfig
 from tasks.offline.datasets.dataset_files import StoredDataset
@@ -28,11 +28,11 @@ def run(config: RebracConfig, transitions: Path, out: Path) -> Metrics:
             "critics": Adam(agent.critics.parameters(), config.critic_learning_rate),
             "policy": Adam(agent.policy.parameters(), config.learning_rate),
         }
-        settings = settings_of(config, rebrac.RebracSettings)
+        settings = build_settings(config, rebrac.RebracSettings)
         steps = rebrac.fit(agent, optimizers, data, settings, batch_size=config.batch_size, generator=generator)
         return Learner(agent.policy, {"agent": agent, **optimizers}, steps)
 
-    return learners.run("rebrac", config, transitions, out, {config.variant: build})
+    return learners.train_all_variants("rebrac", config, transitions, out, {config.variant: build})
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 
 from tasks.algorithms.offline.adam import Adam
-from tasks.common.config import settings_of
+from tasks.common.config import build_settings
 from tasks.extensions.continuous_control.algorithms import td3, td3_bc
 from tasks.extensions.continuous_control.configs.td3_bc import Td3BcConfig
 from tasks.offline.datasets.dataset_files import StoredDataset
@@ -28,11 +28,11 @@ def run(config: Td3BcConfig, transitions: Path, out: Path) -> Metrics:
             "critics": Adam(agent.critics.parameters(), config.critic_learning_rate),
             "policy": Adam(agent.policy.parameters(), config.learning_rate),
         }
-        settings, loss = settings_of(config, td3.Td3Settings), partial(td3_bc.policy_loss, alpha=config.alpha)
+        settings, loss = build_settings(config, td3.Td3Settings), partial(td3_bc.policy_loss, alpha=config.alpha)
         steps = td3.fit(agent, optimizers, data.batches(config.batch_size, generator), settings, loss, generator)
         return Learner(agent.policy, {"agent": agent, **optimizers}, steps)
 
-    return learners.run("td3_bc", config, transitions, out, {config.variant: build})
+    return learners.train_all_variants("td3_bc", config, transitions, out, {config.variant: build})
 
 
 if __name__ == "__main__":

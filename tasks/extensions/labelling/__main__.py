@@ -23,7 +23,7 @@ GOLD = 0.1  # share of judgements that are of gold items, where there are any
 GAP = 10  # judgements between an item and its repeat at least
 
 
-def parser() -> argparse.ArgumentParser:
+def build_parser() -> argparse.ArgumentParser:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m tasks.extensions.labelling", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
@@ -53,7 +53,7 @@ def main(arguments: Sequence[str]) -> int:
     """Carry out a command."""
     from tasks.common.errors import StageError
 
-    options = parser().parse_args(arguments)
+    options = build_parser().parse_args(arguments)
     try:
         COMMANDS[options.command](options)
     except StageError as error:
@@ -62,33 +62,33 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def statistics(options: argparse.Namespace) -> None:
+def print_statistics(options: argparse.Namespace) -> None:
     """Print what the record says."""
-    from tasks.extensions.labelling.statistics_text import lines
-    from tasks.language.judgements.judgement_log import read
+    from tasks.extensions.labelling.statistics_text import format_statistics_lines
+    from tasks.language.judgements.judgement_log import read_judgement_record
 
-    print("\n".join(lines(read(options.record))))
+    print("\n".join(format_statistics_lines(read_judgement_record(options.record))))
 
 
-def export(options: argparse.Namespace) -> None:
+def export_record(options: argparse.Namespace) -> None:
     """Write the record for another tool."""
     from tasks.extensions.labelling.formats import exchange
-    from tasks.language.judgements.judgement_log import read
+    from tasks.language.judgements.judgement_log import read_judgement_record
 
-    for file in exchange.export(read(options.record), options.tool, options.path):
+    for file in exchange.export_judgements(read_judgement_record(options.record), options.tool, options.path):
         print(file)
 
 
-def take_in(options: argparse.Namespace) -> None:
+def import_judgements(options: argparse.Namespace) -> None:
     """Add another tool's judgements to the record; those that it has already are left out, so that it can be done
     again.
     """
     from tasks.extensions.labelling.formats import exchange
-    from tasks.extensions.labelling.session import instant
+    from tasks.extensions.labelling.session import format_current_time
     from tasks.language.judgements.judgement_log import Writer
     from tasks.language.judgements.lines import Item, Judgement
 
-    lines, added = exchange.imported(options.path, options.tool, options.tool, instant()), 0
+    lines, added = exchange.load_tool_judgements(options.path, options.tool, options.tool, format_current_time()), 0
     with Writer(options.record) as writer:
         for line in lines:
             if isinstance(line, Item) and line.item not in writer.record.items:
@@ -99,7 +99,7 @@ def take_in(options: argparse.Namespace) -> None:
     print(f"{added} judgements are new in {options.record}")
 
 
-def serve(options: argparse.Namespace) -> None:
+def serve_label_page(options: argparse.Namespace) -> None:
     """Open the record and answer the page until Ctrl-C."""
     from tasks.common.errors import ConfigError
     from tasks.language.judgements.judgement_log import Writer
@@ -107,33 +107,35 @@ def serve(options: argparse.Namespace) -> None:
     token = os.environ.pop(VARIABLE, "")
     if not token:
         raise ConfigError(f"{VARIABLE} is not set; `posttrain label` sets it")
-    items = asked(options)
-    with Writer(options.record) as writer, listening(options.host, options.port) as listener:
-        answer(writer, items, options, listener, token)
+    items = load_items_to_judge(options)
+    with Writer(options.record) as writer, open_listening_socket(options.host, options.port) as listener:
+        run_label_server(writer, items, options, listener, token)
 
 
-def asked(options: argparse.Namespace) -> list["Item"]:
+def load_items_to_judge(options: argparse.Namespace) -> list["Item"]:
     """The items that people are asked about; DataError where there are none of this mode."""
     from tasks.common.errors import DataError
     from tasks.extensions.labelling import items
 
     if options.responses is not None:
-        answered = items.from_responses(options.responses)
+        answered = items.load_answers_from_responses(options.responses)
     elif options.arena is not None:
-        answered = items.from_evaluations(*options.arena)
+        answered = items.load_answers_from_evaluations(*options.arena)
     else:
-        answered = items.from_files(options.file)
-    selected = items.items(answered, options.mode, ANSWERS, options.seed, per_prompt=1)[: options.items]
+        answered = items.load_answers_from_files(options.file)
+    selected = items.build_judgement_items(answered, options.mode, ANSWERS, options.seed, per_prompt=1)[: options.items]
     if options.gold is None:
         return selected
-    gold = items.items(items.from_files(options.gold), options.mode, ANSWERS, options.seed, per_prompt=1)
+    gold = items.build_judgement_items(
+        items.load_answers_from_files(options.gold), options.mode, ANSWERS, options.seed, per_prompt=1
+    )
     if bare := next((item for item in gold if item.gold is None), None):
         raise DataError(f"{options.gold}: prompt {bare.prompt_id}: expected the field gold, the judgement to expect")
     gold_ids = {item.item for item in gold}
     return [*(item for item in selected if item.item not in gold_ids), *gold]
 
 
-def listening(host: str, port: int) -> socket.socket:
+def open_listening_socket(host: str, port: int) -> socket.socket:
     """A socket that takes calls, so that the address can be opened as soon as it is printed."""
     from tasks.common.errors import DataError
 
@@ -145,7 +147,7 @@ def listening(host: str, port: int) -> socket.socket:
         raise DataError(f"{host}:{port}: {why}; choose another --port or --host") from None
 
 
-def answer(
+def run_label_server(
     writer: "Writer", items: Sequence["Item"], options: argparse.Namespace, listener: socket.socket, token: str
 ) -> None:
     """Answer the page until Ctrl-C."""
@@ -153,20 +155,25 @@ def answer(
 
     from tasks.extensions.labelling import guard
     from tasks.extensions.labelling.assignment import Assignment, AssignmentSettings
-    from tasks.extensions.labelling.server import application
+    from tasks.extensions.labelling.server import build_label_app
     from tasks.extensions.labelling.session import Session
-    from tasks.extensions.labelling.statistics_text import numbers
+    from tasks.extensions.labelling.statistics_text import build_statistics_context
 
     gold = GOLD if any(item.gold is not None for item in items) else 0.0
     assignment = Assignment(items, AssignmentSettings(options.seed, options.overlap, gold, options.repeats, GAP))
     session = Session(writer, assignment, token)
-    app = application(session, token, guard.hosts(options.host), lambda: numbers(writer.record, assignment))
+    app = build_label_app(
+        session,
+        token,
+        guard.list_allowed_hosts(options.host),
+        lambda: build_statistics_context(writer.record, assignment),
+    )
     progress = assignment.progress_of_all(writer.record)
     print(
         f"{len(items)} items of mode {options.mode}; {progress.done} of {progress.wanted} judgements are in "
         f"{writer.path}"
     )
-    for name in guard.addresses(options.host):
+    for name in guard.list_printed_hosts(options.host):
         print(f"http://{name}:{listener.getsockname()[1]}/?token={token}")
     if not guard.is_loopback(options.host):
         print("Every machine that reaches this one can open it, and what is sent is not encrypted.")
@@ -178,7 +185,12 @@ def answer(
     print(f"stopped; {len(writer.record.judgements)} judgements are in {writer.path}")
 
 
-COMMANDS = {"serve": serve, "statistics": statistics, "export": export, "import": take_in}
+COMMANDS = {
+    "serve": serve_label_page,
+    "statistics": print_statistics,
+    "export": export_record,
+    "import": import_judgements,
+}
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))

@@ -14,7 +14,7 @@ import typer
 from flows.console import completion as tab
 from flows.engine import server_guard
 from flows.params.files import ParameterError, find_root
-from flows.running import WrongUseError, one_line
+from flows.running import WrongUseError, convert_errors_to_wrong_use
 
 PORT = 4300
 RECORDS = Path("data/raw/judgements")
@@ -24,7 +24,7 @@ Mode = Literal["pairwise", "ranking", "steps", "edit"]
 TOOLS = ("trl", "trl-chat", "argilla", "potato")
 
 
-def record_names(incomplete: str) -> list[str]:
+def list_record_names(incomplete: str) -> list[str]:
     """Names of records of judgements that begin with the typed text, for Tab."""
     try:
         root = find_root()
@@ -37,7 +37,9 @@ def label(
     arena: Annotated[
         tuple[str, str] | None,
         typer.Option(
-            metavar="STAGE STAGE", help="Two policies' answers to the test problems.", autocompletion=tab.stages
+            metavar="STAGE STAGE",
+            help="Two policies' answers to the test problems.",
+            autocompletion=tab.complete_stages,
         ),
     ] = None,
     file: Annotated[
@@ -46,7 +48,7 @@ def label(
     ] = None,
     mode: Annotated[Mode, typer.Option(help="What people say of the answers.")] = "pairwise",
     name: Annotated[
-        str, typer.Option(metavar="NAME", help=f"The record: {RECORDS}/NAME.jsonl.", autocompletion=record_names)
+        str, typer.Option(metavar="NAME", help=f"The record: {RECORDS}/NAME.jsonl.", autocompletion=list_record_names)
     ] = "people",
     items: Annotated[int | None, typer.Option(min=1, help="The first items only.")] = None,
     overlap: Annotated[int, typer.Option(min=1, help="People who judge each item.")] = 2,
@@ -85,18 +87,18 @@ def label(
     if sum(option is not None for option in (arena, file, import_, export)) + statistics > 1:
         raise WrongUseError("choose one of --arena, --file, --import, --export and --statistics")
     if statistics:
-        _become(root, "statistics", f"--record={record}")
+        _exec_labelling_module(root, "statistics", f"--record={record}")
     for what, tool_and_path in (("import", import_), ("export", export)):
         if tool_and_path is not None:
             if tool_and_path[0] not in TOOLS:
                 raise WrongUseError(f"--{what} {tool_and_path[0]}: expected {', '.join(TOOLS)}, then a file or folder")
-            _become(
+            _exec_labelling_module(
                 root, what, f"--record={record}", f"--tool={tool_and_path[0]}", f"--path={tool_and_path[1].absolute()}"
             )
-    with one_line():
-        source = _answers(root, arena, file)
-        token = server_guard.token(root, TOKEN)
-        listen_port = port or server_guard.free_port(PORT)
+    with convert_errors_to_wrong_use():
+        source = _build_source_options(root, arena, file)
+        token = server_guard.load_or_create_token(root, TOKEN)
+        listen_port = port or server_guard.find_free_port(PORT)
     numbers = [
         f"--overlap={overlap}",
         f"--repeats={repeats}",
@@ -107,32 +109,32 @@ def label(
     numbers += [f"--items={items}"] if items is not None else []
     numbers += [f"--gold={gold.absolute()}"] if gold is not None else []
     os.environ[VARIABLE] = token
-    _become(root, "serve", f"--record={record}", f"--mode={mode}", *source, *numbers)
+    _exec_labelling_module(root, "serve", f"--record={record}", f"--mode={mode}", *source, *numbers)
 
 
-def _answers(root: Path, arena: tuple[str, str] | None, file: Path | None) -> list[str]:
+def _build_source_options(root: Path, arena: tuple[str, str] | None, file: Path | None) -> list[str]:
     """Where the answers are that people judge, as options of tasks.extensions.labelling."""
     if file is not None:
         return [f"--file={file.absolute()}"]
     if arena is None:
-        return [f"--responses={_folder(root, 'responses')}"]
+        return [f"--responses={_find_tables_folder(root, 'responses')}"]
     stages = [policy if "@" in policy or "/" in policy else f"evaluate@{policy}" for policy in arena]
-    return ["--arena", *(str(_folder(root, stage)) for stage in stages)]
+    return ["--arena", *(str(_find_tables_folder(root, stage)) for stage in stages)]
 
 
-def _folder(root: Path, stage: str) -> Path:
+def _find_tables_folder(root: Path, stage: str) -> Path:
     """The folder of a stage's tables, relative within `root`."""
     from flows.engine.dvc_repository import PlanError
-    from flows.stage_outputs import tables
+    from flows.stage_outputs import list_table_files
 
     try:
-        folder = tables(root, stage)[0].parent
+        folder = list_table_files(root, stage)[0].parent
     except PlanError as error:
         raise WrongUseError(f"{error}; `posttrain run {stage}` makes them") from None
     return folder.relative_to(root) if folder.is_relative_to(root) else folder
 
 
-def _become(root: Path, *arguments: str) -> NoReturn:
+def _exec_labelling_module(root: Path, *arguments: str) -> NoReturn:
     """Run tasks.extensions.labelling in this process's place."""
     sys.stdout.flush()
     os.chdir(root)

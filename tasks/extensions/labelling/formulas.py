@@ -15,7 +15,7 @@ from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
 from markdown_it.utils import EnvType, OptionsDict
 
-from tasks.extensions.labelling.mathematics import MOST, mathml
+from tasks.extensions.labelling.mathematics import MOST, convert_latex_to_mathml
 
 IN_LINE, ON_ITS_OWN = "formula", "formula_block"
 CLOSING = {"$$": "$$", r"\[": r"\]", r"\(": r"\)"}
@@ -25,13 +25,13 @@ DOLLARS = re.compile(r"\$(?=[^\s$])((?:\\.|[^$\\])+)(?<!\s)\$(?!\d)", re.DOTALL)
 
 def add_formulas(markdown: MarkdownIt) -> None:
     """Let `markdown` read and show formulas."""
-    markdown.inline.ruler.before("escape", IN_LINE, _in_line)
-    markdown.block.ruler.before("fence", ON_ITS_OWN, _on_its_own, {"alt": ["paragraph", "blockquote", "list"]})
-    markdown.add_render_rule(IN_LINE, _shown)
-    markdown.add_render_rule(ON_ITS_OWN, _shown)
+    markdown.inline.ruler.before("escape", IN_LINE, _parse_inline_formula)
+    markdown.block.ruler.before("fence", ON_ITS_OWN, _parse_formula_block, {"alt": ["paragraph", "blockquote", "list"]})
+    markdown.add_render_rule(IN_LINE, _render_formula)
+    markdown.add_render_rule(ON_ITS_OWN, _render_formula)
 
 
-def _in_line(state: StateInline, silent: bool) -> bool:
+def _parse_inline_formula(state: StateInline, silent: bool) -> bool:
     opening = state.src[state.pos : state.pos + 2]
     if closing := CLOSING.get(opening):
         end = state.src.find(closing, state.pos + 2, min(state.posMax, state.pos + MOST + 4))
@@ -43,12 +43,12 @@ def _in_line(state: StateInline, silent: bool) -> bool:
     else:
         return False
     if not silent:
-        _push(state, IN_LINE, content, opening)
+        _push_formula_token(state, IN_LINE, content, opening)
     state.pos = after
     return True
 
 
-def _on_its_own(state: StateBlock, start: int, end: int, silent: bool) -> bool:
+def _parse_formula_block(state: StateBlock, start: int, end: int, silent: bool) -> bool:
     begin = state.bMarks[start] + state.tShift[start]
     opening = state.src[begin : begin + 2]
     if opening not in ("$$", r"\[") or state.is_code_block(start):
@@ -65,22 +65,22 @@ def _on_its_own(state: StateBlock, start: int, end: int, silent: bool) -> bool:
     if not content.strip() or CLOSING[opening] in content:
         return False
     if not silent:
-        _push(state, ON_ITS_OWN, content, opening)
+        _push_formula_token(state, ON_ITS_OWN, content, opening)
         state.line = line + 1
     return True
 
 
-def _push(state: StateInline | StateBlock, kind: str, content: str, opening: str) -> None:
+def _push_formula_token(state: StateInline | StateBlock, kind: str, content: str, opening: str) -> None:
     token = state.push(kind, "", 0)
     token.content, token.markup = content, opening
 
 
-def _shown(
+def _render_formula(
     self: RendererProtocol, tokens: Sequence[Token], index: int, options: OptionsDict, environment: EnvType
 ) -> str:
     token = tokens[index]
     opening, alone = token.markup, token.type == ON_ITS_OWN
-    formula = mathml(token.content, opening in ("$$", r"\["))
+    formula = convert_latex_to_mathml(token.content, opening in ("$$", r"\["))
     if formula is None:  # what was written, as text
         formula = f"<code>{html.escape(opening + token.content + CLOSING.get(opening, '$'))}</code>"
     return f'<div class="formula">{formula}</div>\n' if alone else formula

@@ -46,7 +46,7 @@ def is_loopback(host: str) -> bool:
     return host in LOOPBACK or host.startswith("127.")
 
 
-def hosts(host: str) -> frozenset[str]:
+def list_allowed_hosts(host: str) -> frozenset[str]:
     """The names by which a browser may call a server that binds to `host`."""
     if is_loopback(host):
         return LOOPBACK | {host}
@@ -57,7 +57,7 @@ def hosts(host: str) -> frozenset[str]:
     return LOOPBACK | named | addresses
 
 
-def addresses(host: str) -> list[str]:
+def list_printed_hosts(host: str) -> list[str]:
     """The names to print for a server that binds to `host`: of a server for everybody, those of this machine in its
     networks.
     """
@@ -86,20 +86,20 @@ class LabelGuard:
         if scope["type"] != "http":
             return await send({"type": "websocket.close", "code": 1008})
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
-        guarded = _with(send, HEADERS)
+        guarded = _add_response_headers(send, HEADERS)
         host, origin = headers.get("host", ""), headers.get("origin")
-        if _name(host) not in self.hosts or origin not in (None, f"http://{host}", f"https://{host}"):
-            return await _refuse(guarded, 403, "this server answers its own pages only")
-        by_address = scope["method"] == "GET" and self._knows(_in_address(scope))
+        if _strip_port(host) not in self.hosts or origin not in (None, f"http://{host}", f"https://{host}"):
+            return await _send_refusal(guarded, 403, "this server answers its own pages only")
+        by_address = scope["method"] == "GET" and self._knows(_get_query_token(scope))
         if not (by_address or self._knows(headers.get(HEADER)) or self._knows(self._kept(headers))):
-            return await _refuse(guarded, 403, REFUSAL)
+            return await _send_refusal(guarded, 403, REFUSAL)
         if by_address:
             kept = f"{self.cookie}={self.token}; Path=/; Max-Age={KEPT_SECONDS}; HttpOnly; SameSite=Strict"
-            guarded = _with(guarded, {"set-cookie": kept})
-        body = await _body(receive)
+            guarded = _add_response_headers(guarded, {"set-cookie": kept})
+        body = await _read_request_body(receive)
         if body is None:
-            return await _refuse(guarded, 413, f"at most {LARGEST} bytes fit in a request")
-        await self.app(scope, _replay(body, receive), guarded)
+            return await _send_refusal(guarded, 413, f"at most {LARGEST} bytes fit in a request")
+        await self.app(scope, _replay_request_body(body, receive), guarded)
 
     def _knows(self, token: str | None) -> bool:
         return token is not None and hmac.compare_digest(token.encode(), self.token.encode())
@@ -112,18 +112,18 @@ class LabelGuard:
         return cookie.value if cookie else None
 
 
-def _name(host: str) -> str:
+def _strip_port(host: str) -> str:
     """A host without its port: a tunnel may have another."""
     name = host[1 : host.find("]")] if host.startswith("[") else host.rpartition(":")[0] if ":" in host else host
     return name.lower()
 
 
-def _in_address(scope: Message) -> str | None:
+def _get_query_token(scope: Message) -> str | None:
     tokens = parse_qs(scope["query_string"].decode("latin-1")).get("token", [])
     return tokens[0] if len(tokens) == 1 else None
 
 
-async def _body(receive: Receive) -> bytes | None:
+async def _read_request_body(receive: Receive) -> bytes | None:
     """The request's body; None if it is too long."""
     body, more = b"", True
     while more:
@@ -135,7 +135,7 @@ async def _body(receive: Receive) -> bytes | None:
     return body
 
 
-def _replay(body: bytes, receive: Receive) -> Receive:
+def _replay_request_body(body: bytes, receive: Receive) -> Receive:
     waiting = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def again() -> Message:
@@ -144,7 +144,7 @@ def _replay(body: bytes, receive: Receive) -> Receive:
     return again
 
 
-def _with(send: Send, headers: dict[str, str]) -> Send:
+def _add_response_headers(send: Send, headers: dict[str, str]) -> Send:
     """`send`, with headers added to the beginning of the answer."""
     encoded = [(name.encode(), value.encode()) for name, value in headers.items()]
 
@@ -158,7 +158,7 @@ def _with(send: Send, headers: dict[str, str]) -> Send:
     return sent
 
 
-async def _refuse(send: Send, status: int, why: str) -> None:
+async def _send_refusal(send: Send, status: int, why: str) -> None:
     body = f"{why}\n".encode()
     headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": status, "headers": headers})

@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from tasks.extensions.labelling import rankings
 from tasks.extensions.labelling.assignment import Shown
-from tasks.extensions.labelling.rendering import render
+from tasks.extensions.labelling.rendering import render_markdown_html
 from tasks.language.judgements.lines import CRITERIA, EditValue, PairwiseValue, RankingValue, Value
 
 WORDS = ("significantly better", "better", "slightly better", "negligibly better")
@@ -27,46 +27,49 @@ LABELS = ((1, "good"), (0, "neutral"), (-1, "bad"))
 OTHER = {"a": "b", "b": "a"}
 
 
-def in_item(value: Value, order: Sequence[int]) -> Value:
+def reorder_value_to_item(value: Value, order: Sequence[int]) -> Value:
     """What was said of answers in the `order` in which they were shown, as said of the item's answers."""
     match value:
         case PairwiseValue():
-            return _turned(value) if list(order) == [1, 0] else value
+            return _swap_sides(value) if list(order) == [1, 0] else value
         case RankingValue():
             scores = value.scores and tuple(value.scores[order.index(index)] for index in range(len(order)))
-            return RankingValue(ranks=rankings.of_item(value.ranks, order), scores=scores)
+            return RankingValue(ranks=rankings.reorder_ranks_to_item(value.ranks, order), scores=scores)
         case EditValue(start=int(start)):
             return value.model_copy(update={"start": order[start]})
     return value
 
 
-def as_shown(value: Value, order: Sequence[int]) -> Value:
+def reorder_value_to_shown(value: Value, order: Sequence[int]) -> Value:
     """The inverse of `in_item`."""
     inverse = [order.index(index) for index in range(len(order))]
-    return in_item(value, inverse)
+    return reorder_value_to_item(value, inverse)
 
 
-def _turned(value: PairwiseValue) -> PairwiseValue:
+def _swap_sides(value: PairwiseValue) -> PairwiseValue:
     side, rest = value.strength[:2], value.strength[1:]
     return PairwiseValue(strength=OTHER[side[0]] + rest) if side in ("a ", "b ") else value
 
 
-def view(shown: Shown, value: Value | None) -> dict[str, Any]:
+def build_item_context(shown: Shown, value: Value | None) -> dict[str, Any]:
     """What the item's template shows; `value` is what the person said before, in the places of the item."""
     item, count = shown.item, len(shown.order)
-    before = as_shown(value, shown.order) if value is not None else None
-    names = rankings.letters(count)
+    before = reorder_value_to_shown(value, shown.order) if value is not None else None
+    names = rankings.get_answer_letters(count)
     return {
         "mode": item.mode,
-        "prompt": _text(item.prompt),
-        "history": [{"role": str(turn["role"]), **_text(_words(turn))} for turn in json.loads(item.history or "[]")],
+        "prompt": _render_text_fields(item.prompt),
+        "history": [
+            {"role": str(turn["role"]), **_render_text_fields(_format_turn_text(turn))}
+            for turn in json.loads(item.history or "[]")
+        ],
         "answers": [
-            {"letter": name, "ended": item.answers[index].ended, **_text(item.answers[index].text)}
+            {"letter": name, "ended": item.answers[index].ended, **_render_text_fields(item.answers[index].text)}
             for name, index in zip(names, shown.order, strict=True)
         ],
-        "steps": [_text(step) for step in item.steps],
+        "steps": [_render_text_fields(step) for step in item.steps],
         "value": before and before.model_dump(by_alias=True),
-        "ranking": rankings.text(before.ranks) if isinstance(before, RankingValue) else "",
+        "ranking": rankings.format_ranking(before.ranks) if isinstance(before, RankingValue) else "",
         "example": " > ".join([*names[:1:-1], " = ".join(names[:2])]),
         "criteria": CRITERIA,
         "verdicts": VERDICTS,
@@ -74,7 +77,7 @@ def view(shown: Shown, value: Value | None) -> dict[str, Any]:
     }
 
 
-def _words(turn: dict[str, Any]) -> str:
+def _format_turn_text(turn: dict[str, Any]) -> str:
     """A turn's words; a call of a tool, or what else is no text, as JSON."""
     content = turn.get("content")
     calls = [json.dumps(call.get("function", call), ensure_ascii=False) for call in turn.get("tool_calls") or []]
@@ -82,5 +85,5 @@ def _words(turn: dict[str, Any]) -> str:
     return "\n".join([*texts, *calls])
 
 
-def _text(text: str) -> dict[str, str]:
-    return {"text": text, "html": Markup(render(text))}
+def _render_text_fields(text: str) -> dict[str, str]:
+    return {"text": text, "html": Markup(render_markdown_html(text))}

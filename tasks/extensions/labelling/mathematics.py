@@ -27,20 +27,22 @@ LENGTH = re.compile(r"\d{3,}")  # a space of hundreds of ems would push the answ
 MACROS = re.compile(r"\\(?:(?:re|provide)?newcommand|providecommand|[egx]?def|let|DeclareMathOperator)(?![A-Za-z])")
 
 
-def mathml(latex: str, block: bool) -> str | None:
+def convert_latex_to_mathml(latex: str, block: bool) -> str | None:
     """The formula as MathML; None where it is no LaTeX that can be shown, so that the text is shown instead."""
     if len(latex) > MOST or MACROS.search(latex):
         return None
     try:
-        return _written(converter.convert_to_element(latex, display="block" if block else "inline"))
+        return _serialize_safe_element(converter.convert_to_element(latex, display="block" if block else "inline"))
     except (
         Exception
     ):  # the converter raises many kinds, KeyError and RecursionError among them, for what it cannot read
         return None
 
 
-def _written(element: Element) -> str:
-    inner = _text(element.text) + "".join(_written(child) + _text(child.tail) for child in element)
+def _serialize_safe_element(element: Element) -> str:
+    inner = _escape_text(element.text) + "".join(
+        _serialize_safe_element(child) + _escape_text(child.tail) for child in element
+    )
     if not ELEMENTS.fullmatch(element.tag):
         return inner
     kept = {
@@ -52,6 +54,6 @@ def _written(element: Element) -> str:
     return f"<{element.tag}{attributes}>{inner}</{element.tag}>"
 
 
-def _text(text: str | None) -> str:
+def _escape_text(text: str | None) -> str:
     """The tree has symbols as references such as `&#x0002B;`, beside the text of the formula; both become text."""
     return html.escape(html.unescape(text or ""))

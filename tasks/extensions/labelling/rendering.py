@@ -19,27 +19,27 @@ MOST = 20_000  # characters of a text that is rendered; a longer one is shown as
 
 
 @lru_cache(maxsize=1024)
-def render(text: str, breaks: bool = True) -> str:
+def render_markdown_html(text: str, breaks: bool = True) -> str:
     """A text as HTML; with `breaks` its lines stay lines."""
     if len(text) > MOST:
         return f"<pre>{html.escape(text)}</pre>"
-    rendered: str = _markdown(breaks).render(text)
+    rendered: str = _build_markdown_parser(breaks).render(text)
     return rendered
 
 
 @lru_cache(maxsize=2)
-def _markdown(breaks: bool) -> MarkdownIt:
+def _build_markdown_parser(breaks: bool) -> MarkdownIt:
     markdown = MarkdownIt("commonmark", {"html": False, "breaks": breaks, "maxNesting": 20}).enable("table")
     markdown.disable(["image", "autolink"])
     add_formulas(markdown)
     for cell in ("th_open", "td_open"):
-        markdown.add_render_rule(cell, _cell)
-    markdown.add_render_rule("link_open", _link)
-    markdown.add_render_rule("link_close", _link)
+        markdown.add_render_rule(cell, _render_table_cell)
+    markdown.add_render_rule("link_open", _render_link)
+    markdown.add_render_rule("link_close", _render_link)
     return markdown
 
 
-def _link(
+def _render_link(
     self: RendererProtocol, tokens: Sequence[Token], index: int, options: OptionsDict, environment: EnvType
 ) -> str:
     if tokens[index].nesting == 1:
@@ -52,7 +52,7 @@ def _link(
     raise ValueError("a link ends that has not begun")
 
 
-def _cell(
+def _render_table_cell(
     self: RendererProtocol, tokens: Sequence[Token], index: int, options: OptionsDict, environment: EnvType
 ) -> str:
     """A table's cell; the page's policy lets no style stand in an element."""

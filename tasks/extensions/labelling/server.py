@@ -18,8 +18,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from tasks.common.errors import DataError
 from tasks.extensions.labelling.guard import LabelGuard
-from tasks.extensions.labelling.item_view import view
-from tasks.extensions.labelling.rendering import render
+from tasks.extensions.labelling.item_view import build_item_context
+from tasks.extensions.labelling.rendering import render_markdown_html
 from tasks.extensions.labelling.session import ConflictError, LabelTurn, Session
 from tasks.language.judgements.lines import ItemId, JudgementId, Person, Value
 
@@ -70,7 +70,7 @@ class _Flag(_Call):
     reason: str = Field(min_length=1, max_length=1000)
 
 
-def application(
+def build_label_app(
     session: Session, token: str, hosts: frozenset[str], statistics: Callable[[], dict[str, Any]]
 ) -> LabelGuard:
     """The server as an ASGI application. `statistics` are what the page of that name shows."""
@@ -79,8 +79,8 @@ def application(
     environment = Environment(
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    shown = partial(_shown, environment)
-    _pages(app, environment, session, statistics)
+    shown = partial(_build_turn_payload, environment)
+    _add_page_routes(app, environment, session, statistics)
 
     @app.post("/next")
     def next_item(call: _Call) -> dict[str, Any]:
@@ -121,15 +121,17 @@ def application(
     return LabelGuard(app, token, hosts)
 
 
-def _pages(app: FastAPI, environment: Environment, session: Session, statistics: Callable[[], dict[str, Any]]) -> None:
+def _add_page_routes(
+    app: FastAPI, environment: Environment, session: Session, statistics: Callable[[], dict[str, Any]]
+) -> None:
     app.mount("/static", StaticFiles(directory=HERE / "static"))
 
     @app.get("/", response_class=HTMLResponse)
     def page() -> str:
-        guidelines = Markup(render(GUIDELINES.read_text(), breaks=False))
+        guidelines = Markup(render_markdown_html(GUIDELINES.read_text(), breaks=False))
         modes = {item.mode for item in session.assignment.items.values()}
         return environment.get_template("label.html.j2").render(
-            guidelines=guidelines, keys=KEYS, reasons=REASONS, title=title(modes)
+            guidelines=guidelines, keys=KEYS, reasons=REASONS, title=format_page_title(modes)
         )
 
     @app.get("/statistics", response_class=HTMLResponse)
@@ -137,13 +139,13 @@ def _pages(app: FastAPI, environment: Environment, session: Session, statistics:
         return environment.get_template("statistics.html.j2").render(statistics())
 
 
-def title(modes: Collection[str]) -> str:
+def format_page_title(modes: Collection[str]) -> str:
     """What people do here."""
     words = {"pairwise": "Compare", "ranking": "Rank", "steps": "Judge the steps of", "edit": "Improve"}
     return f"{words[next(iter(modes))]} answers" if len(modes) == 1 else "Judge answers"
 
 
-def _shown(environment: Environment, turn: LabelTurn) -> dict[str, Any]:
+def _build_turn_payload(environment: Environment, turn: LabelTurn) -> dict[str, Any]:
     """What the page is told: the item as HTML, and no more of it than that shows."""
     progress, shown = turn.progress, turn.shown
     payload: dict[str, Any] = {
@@ -154,5 +156,5 @@ def _shown(environment: Environment, turn: LabelTurn) -> dict[str, Any]:
     }
     if shown is None:
         return {**payload, "mode": "", "html": environment.get_template("done.html.j2").render(done=progress.done)}
-    html = environment.get_template("item.html.j2").render(view(shown, turn.value))
+    html = environment.get_template("item.html.j2").render(build_item_context(shown, turn.value))
     return {**payload, "item": shown.item.item, "judgement": turn.judgement, "mode": shown.item.mode, "html": html}

@@ -12,9 +12,9 @@ from datetime import UTC, datetime
 from threading import RLock
 
 from tasks.extensions.labelling.assignment import Assignment, Progress, Shown
-from tasks.extensions.labelling.item_view import in_item
+from tasks.extensions.labelling.item_view import reorder_value_to_item
 from tasks.language.judgements.judgement_log import Writer
-from tasks.language.judgements.lines import Flag, Item, Judgement, Skip, Undo, Value, misfit
+from tasks.language.judgements.lines import Flag, Item, Judgement, Skip, Undo, Value, find_value_fault
 
 GONE_SECONDS = 1800.0  # who has said nothing of an item for so long has left, and it goes to others
 
@@ -65,7 +65,7 @@ class Session:
             repeat = self._times(person, item)
             if not hmac.compare_digest(judgement, self._ticket(judgement[:16], person, item, repeat)):
                 raise ConflictError("you have judged this item elsewhere meanwhile")
-            if wrong := misfit(value, assigned):
+            if wrong := find_value_fault(value, assigned):
                 raise ConflictError(wrong)
             shown = self.assignment.shown(item, person, repeat)
             self._note(assigned)
@@ -75,18 +75,18 @@ class Session:
                 person=person,
                 mode=assigned.mode,
                 order=shown.order,
-                value=in_item(value, shown.order),
+                value=reorder_value_to_item(value, shown.order),
                 seconds=round(seconds, 2),
                 repeat=repeat,
-                at=instant(),
+                at=format_current_time(),
             )
             self.writer.append(line)
 
     def _says(self, line: Judgement, person: str, item: str, value: Value) -> bool:
         """Whether a judgement of the record, which may have been taken back, is this one, in the places of the page."""
-        if (line.person, line.item) != (person, item) or misfit(value, self.record.items[line.item]):
+        if (line.person, line.item) != (person, item) or find_value_fault(value, self.record.items[line.item]):
             return False
-        return in_item(value, line.order) == line.value
+        return reorder_value_to_item(value, line.order) == line.value
 
     def undo(self, judgement: str, person: str) -> LabelTurn:
         """Take a judgement back and return to its item."""
@@ -95,7 +95,7 @@ class Session:
             if line is None or line.person != person or line.item not in self.assignment.items:
                 raise ConflictError("there is no such judgement of yours to take back")
             if line in self.record.judgements:
-                self.writer.append(Undo(judgement=judgement, person=person, at=instant()))
+                self.writer.append(Undo(judgement=judgement, person=person, at=format_current_time()))
             return self._turn(person, self.assignment.shown(line.item, person, line.repeat), line.value)
 
     def skip(self, item: str, person: str, again: bool) -> None:
@@ -105,7 +105,7 @@ class Session:
             last = next((line.item for line in reversed(self.record.skips) if line.person == person), None)
             if not (again and last == item):
                 self._note(assigned)
-                self.writer.append(Skip(item=item, person=person, at=instant()))
+                self.writer.append(Skip(item=item, person=person, at=format_current_time()))
 
     def flag(self, item: str, person: str, reason: str) -> None:
         """Note that something is wrong with an item; the same reason is noted once."""
@@ -113,7 +113,7 @@ class Session:
             assigned = self._item(item)
             if not any((line.item, line.person, line.reason) == (item, person, reason) for line in self.record.flags):
                 self._note(assigned)
-                self.writer.append(Flag(item=item, person=person, reason=reason, at=instant()))
+                self.writer.append(Flag(item=item, person=person, reason=reason, at=format_current_time()))
 
     def _turn(self, person: str, shown: Shown | None, value: Value | None) -> LabelTurn:
         ticket = ""
@@ -148,6 +148,6 @@ class Session:
             self.writer.append(item)
 
 
-def instant() -> str:
+def format_current_time() -> str:
     """The time as the record has it."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

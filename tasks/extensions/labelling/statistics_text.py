@@ -6,7 +6,7 @@ from typing import Any
 
 from tasks.common.estimates import Estimate
 from tasks.extensions.labelling.assignment import Assignment
-from tasks.extensions.labelling.measures.statistics import JudgementStatistics, Statistics, statistics
+from tasks.extensions.labelling.measures.statistics import JudgementStatistics, Statistics, compute_judgement_statistics
 from tasks.extensions.labelling.measures.strengths import Strength
 from tasks.language.judgements.judgement_log import JudgementRecord
 
@@ -22,62 +22,72 @@ MEASURES = {
 }
 
 
-def numbers(record: JudgementRecord, assignment: Assignment) -> dict[str, Any]:
+def build_statistics_context(record: JudgementRecord, assignment: Assignment) -> dict[str, Any]:
     """All that the statistics page shows."""
-    summary, progress = statistics(record), assignment.progress_of_all(record)
+    summary, progress = compute_judgement_statistics(record), assignment.progress_of_all(record)
     return {
         "progress": progress,
-        "left": _duration(progress.seconds_left) if progress.seconds_left else "",
+        "left": _format_duration(progress.seconds_left) if progress.seconds_left else "",
         "found": summary,
-        "hours": _duration(summary.hours * 3600),
-        "measures": [(name, estimate(getattr(summary.measured, key)), hint) for key, (name, hint) in MEASURES.items()],
-        "each": seconds(summary.seconds),
+        "hours": _format_duration(summary.hours * 3600),
+        "measures": [
+            (name, format_estimate(getattr(summary.measured, key)), hint) for key, (name, hint) in MEASURES.items()
+        ],
+        "each": format_seconds(summary.seconds),
         "people": [
-            (row, seconds(row.seconds), [estimate(getattr(row.measured, key)) for key in MEASURES])
+            (row, format_seconds(row.seconds), [format_estimate(getattr(row.measured, key)) for key in MEASURES])
             for row in summary.people
         ],
         "measure_names": [name for name, _ in MEASURES.values()],
-        "agreement": _agreement(summary),
-        "strengths": [(row, number(row.strength), interval(row.low, row.high)) for row in summary.strengths],
-        "plot": plot(summary.strengths),
+        "agreement": _format_agreement_rows(summary),
+        "strengths": [
+            (row, format_number(row.strength), format_bracketed_interval(row.low, row.high))
+            for row in summary.strengths
+        ],
+        "plot": layout_strength_plot(summary.strengths),
         "disputed": summary.disputed[:MOST_DISPUTED],
     }
 
 
-def lines(record: JudgementRecord) -> list[str]:
+def format_statistics_lines(record: JudgementRecord) -> list[str]:
     """The same for a terminal."""
-    summary = statistics(record)
-    report = [f"{summary.judgements} judgements of {summary.items} items in {_duration(summary.hours * 3600)}"]
-    report += [f"{name}: {estimate(getattr(summary.measured, key))}" for key, (name, _) in MEASURES.items()]
-    report += [f"agreement, {row.question}: {number(row.alpha)} ({row.units} units)" for row in summary.agreement]
-    for row in summary.people:
-        report.append(f"{row.person}: {row.judgements} judgements, {seconds(row.seconds)} each, {_short(row.measured)}")
+    summary = compute_judgement_statistics(record)
+    report = [f"{summary.judgements} judgements of {summary.items} items in {_format_duration(summary.hours * 3600)}"]
+    report += [f"{name}: {format_estimate(getattr(summary.measured, key))}" for key, (name, _) in MEASURES.items()]
     report += [
-        f"{row.name}: strength {number(row.strength)}{interval(row.low, row.high)}, "
+        f"agreement, {row.question}: {format_number(row.alpha)} ({row.units} units)" for row in summary.agreement
+    ]
+    for row in summary.people:
+        report.append(
+            f"{row.person}: {row.judgements} judgements, {format_seconds(row.seconds)} each, "
+            f"{_format_measures(row.measured)}"
+        )
+    report += [
+        f"{row.name}: strength {format_number(row.strength)}{format_bracketed_interval(row.low, row.high)}, "
         f"{row.wins} wins, {row.ties} ties, {row.losses} losses"
         for row in summary.strengths
     ]
     return report
 
 
-def _short(measured: JudgementStatistics) -> str:
-    return ", ".join(f"{name.lower()} {estimate(getattr(measured, key))}" for key, (name, _) in MEASURES.items())
+def _format_measures(measured: JudgementStatistics) -> str:
+    return ", ".join(f"{name.lower()} {format_estimate(getattr(measured, key))}" for key, (name, _) in MEASURES.items())
 
 
-def _agreement(summary: Statistics) -> list[Mapping[str, Any]]:
+def _format_agreement_rows(summary: Statistics) -> list[Mapping[str, Any]]:
     return [
         {
             "question": row.question,
-            "alpha": number(row.alpha),
-            "by_level": [f"{level} {number(value)}" for level, value in row.by_level.items()],
-            "by_person": [f"{person} {number(value)}" for person, value in row.by_person.items()],
+            "alpha": format_number(row.alpha),
+            "by_level": [f"{level} {format_number(value)}" for level, value in row.by_level.items()],
+            "by_person": [f"{person} {format_number(value)}" for person, value in row.by_person.items()],
             "units": row.units,
         }
         for row in summary.agreement
     ]
 
 
-def plot(strengths: Sequence[Strength]) -> dict[str, Any]:
+def layout_strength_plot(strengths: Sequence[Strength]) -> dict[str, Any]:
     """Where the dots, intervals and ticks of the strengths stand; an interval without an end reaches the edge."""
     ends = [
         value
@@ -105,26 +115,26 @@ def plot(strengths: Sequence[Strength]) -> dict[str, Any]:
     }
 
 
-def number(value: float | None) -> str:
+def format_number(value: float | None) -> str:
     """Two decimals, with a minus sign that is one."""
     return NONE if value is None else f"{value:.2f}".replace("inf", "∞").replace("-", MINUS)
 
 
-def interval(low: float, high: float) -> str:
+def format_bracketed_interval(low: float, high: float) -> str:
     """An interval in brackets, with a space before."""
-    return f" [{number(low)}, {number(high)}]"
+    return f" [{format_number(low)}, {format_number(high)}]"
 
 
-def estimate(share: Estimate | None) -> str:
+def format_estimate(share: Estimate | None) -> str:
     """A share with its 95 % interval."""
-    return NONE if share is None else number(share.mean) + interval(share.low, share.high)
+    return NONE if share is None else format_number(share.mean) + format_bracketed_interval(share.low, share.high)
 
 
-def seconds(duration: float | None) -> str:
+def format_seconds(duration: float | None) -> str:
     """Whole seconds."""
     return NONE if duration is None else f"{duration:.0f} s"
 
 
-def _duration(seconds: float) -> str:
+def _format_duration(seconds: float) -> str:
     minutes = round(seconds / 60)
     return f"{minutes // 60} h {minutes % 60:02} min" if minutes >= 60 else f"{minutes} min"

@@ -31,9 +31,9 @@ class Judges:
     second: WordClassifier
 
 
-def load(reference: Path, first: Path, second: WordClassifier) -> Judges:
+def load_judges(reference: Path, first: Path, second: WordClassifier) -> Judges:
     """The judges; DataError where the reward model is none of answers."""
-    scorer = reward_model_files.load(first)
+    scorer = reward_model_files.load_reward_model(first)
     if (objective := getattr(scorer.config, reward_model.OBJECTIVE, None) or "pairs") != "outcome":
         raise DataError(
             f"{first}: a reward model of objective {objective}; expected outcome, whose score is a probability"
@@ -41,18 +41,18 @@ def load(reference: Path, first: Path, second: WordClassifier) -> Judges:
     return Judges(models.load_tokenizer(reference), models.load_model(reference), scorer, second)
 
 
-def openings(config: SteeringConfig, problems: Path) -> list[Record]:
+def load_test_openings(config: SteeringConfig, problems: Path) -> list[Record]:
     """The first test openings."""
-    return tables.records(tables.read(Problems, problems / "test.parquet").head(config.openings))
+    return tables.list_records(tables.read_table(Problems, problems / "test.parquet").head(config.openings))
 
 
-def continued(
+def sample_continuations(
     config: SteeringConfig, name: str, policy: PretrainedCausalLM, opening_rows: list[Record], judges: Judges
 ) -> pd.DataFrame:
     """Samples at temperature 1 with all that is said of them (schema Continuations)."""
-    encoded = prompts.encode_rows(judges.tokenizer, opening_rows)
+    encoded = prompts.encode_prompt_rows(judges.tokenizer, opening_rows)
     chat.check_positions(policy, [*map(len, encoded)], "the openings", config.max_new_tokens, "steering.max_new_tokens")
-    drawn = rollouts.sample(
+    drawn = rollouts.sample_rollouts(
         policy,
         encoded,
         samples=config.samples,
@@ -64,11 +64,11 @@ def continued(
     )
     rows: list[Record] = []
     batches = range(0, len(opening_rows), config.batch_size)
-    for start, batch in zip(batches, tracking.progress(drawn, len(batches)), strict=True):
+    for start, batch in zip(batches, tracking.iterate_with_progress(drawn, len(batches)), strict=True):
         batch_slice = slice(start, start + config.batch_size)
         logps = batch.logps.masked_fill(~batch.mask, 0.0).double().sum(dim=1)
         whole = batch.completions(encoded[batch_slice], judges.tokenizer.pad_token_id)
-        reference, first = judged(judges, whole)
+        reference, first = compute_judge_scores(judges, whole)
         for row, (tokens, ended) in enumerate(zip(batch.responses(), batch.ended.tolist(), strict=True)):
             opening = opening_rows[start + row // config.samples]
             rows.append(
@@ -77,7 +77,7 @@ def continued(
                     "opening_id": opening["problem_id"],
                     "opening": opening["question"],
                     "sample": row % config.samples,
-                    "continuation": chat.decode(judges.tokenizer, tokens, ended),
+                    "continuation": chat.decode_response(judges.tokenizer, tokens, ended),
                     "tokens": len(tokens),
                     "ended": ended,
                     "logp": min(logps[row].item(), 0.0),
@@ -90,22 +90,22 @@ def continued(
 
 
 @torch.no_grad()
-def judged(judges: Judges, whole: completions.Completions) -> tuple[torch.Tensor, torch.Tensor]:
+def compute_judge_scores(judges: Judges, whole: completions.Completions) -> tuple[torch.Tensor, torch.Tensor]:
     """The reference's log-probability of each continuation, and the first classifier's probability: (N,) each."""
     reference, first = torch.zeros(len(whole), dtype=torch.float64), torch.zeros(len(whole), dtype=torch.float64)
     for rows in torch.arange(len(whole)).split(SCORED_AT_ONCE):
         part = whole.rows(rows)
-        reference[rows] = completions.token_logps(judges.reference, part).double().sum(dim=1).cpu()
-        first[rows] = reward_model.score(judges.first, part).double().cpu()
+        reference[rows] = completions.compute_token_logps(judges.reference, part).double().sum(dim=1).cpu()
+        first[rows] = reward_model.score_responses(judges.first, part).double().cpu()
     return reference, first
 
 
-def probabilities(judges: Judges, reviews: pd.DataFrame) -> pd.DataFrame:
+def compute_classifier_probabilities(judges: Judges, reviews: pd.DataFrame) -> pd.DataFrame:
     """The two classifiers' probabilities of given reviews (schema Reviews): columns first and second."""
-    encoded = prompts.encode_rows(judges.tokenizer, [{"question": text} for text in reviews["opening"]])
+    encoded = prompts.encode_prompt_rows(judges.tokenizer, [{"question": text} for text in reviews["opening"]])
     answers = [chat.encode_response(judges.tokenizer, text, ended=True) for text in reviews["continuation"]]
     pad = judges.tokenizer.pad_token_id
     whole = completions.make_completions(encoded, [*range(len(encoded))], answers, pad)
-    _, first = judged(judges, whole)
+    _, first = compute_judge_scores(judges, whole)
     texts = (reviews["opening"] + " " + reviews["continuation"]).tolist()
     return pd.DataFrame({"first": first.numpy(), "second": judges.second.positive(texts)}, index=reviews.index)

@@ -44,7 +44,7 @@ class Review(NamedTuple):
     positive: bool
 
 
-def review(rng: random.Random, positive_share: float, mixed: float, negated: float) -> Review:
+def generate_review(rng: random.Random, positive_share: float, mixed: float, negated: float) -> Review:
     """One review; a judging sentence concedes the opposite with probability `mixed`, and else negates with
     `negated`.
     """
@@ -53,14 +53,16 @@ def review(rng: random.Random, positive_share: float, mixed: float, negated: flo
         f"{rng.choice(COMPANY)}."
     )
     positive = rng.random() < positive_share
-    return Review(opening, continuation(rng, positive, mixed, negated), positive)
+    return Review(opening, generate_continuation(rng, positive, mixed, negated), positive)
 
 
-def continuation(rng: random.Random, positive: bool, mixed: float, negated: float) -> str:
+def generate_continuation(rng: random.Random, positive: bool, mixed: float, negated: float) -> str:
     """One to three judging sentences on different aspects, perhaps a fact among them, perhaps a verdict at the end."""
     count = rng.randint(1, 3)
     aspects = iter(rng.sample(ASPECTS, 2 * count))
-    sentences = [judging(rng, positive, (next(aspects), next(aspects)), mixed, negated) for _ in range(count)]
+    sentences = [
+        generate_judging_sentence(rng, positive, (next(aspects), next(aspects)), mixed, negated) for _ in range(count)
+    ]
     if rng.random() < 0.3:
         sentences.insert(rng.randint(0, count), rng.choice(FACTS))
     if rng.random() < 0.4:
@@ -68,7 +70,9 @@ def continuation(rng: random.Random, positive: bool, mixed: float, negated: floa
     return " ".join(sentences)
 
 
-def judging(rng: random.Random, positive: bool, aspects: tuple[str, str], mixed: float, negated: float) -> str:
+def generate_judging_sentence(
+    rng: random.Random, positive: bool, aspects: tuple[str, str], mixed: float, negated: float
+) -> str:
     """A sentence that agrees with the label."""
     first, second = aspects
     draw = rng.random()

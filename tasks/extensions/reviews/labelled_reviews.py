@@ -6,22 +6,22 @@ from typing import Any
 
 from tasks.common.tables import Record
 from tasks.language.data import forms
-from tasks.language.data.labelled_texts import flag
-from tasks.language.data.rows import Row, parsed
+from tasks.language.data.labelled_texts import parse_boolean_label
+from tasks.language.data.rows import Row, parse_row
 
 
-def reviews(rows: Iterable[Row], text: str, label: str, opening_words: int) -> list[Record]:
+def parse_labelled_reviews(rows: Iterable[Row], text: str, label: str, opening_words: int) -> list[Record]:
     """Rows of Reviews without their parts; the continuation of a text of no more than `opening_words` words is
     empty.
     """
-    form = partial(_review, text=text, label=label, opening_words=opening_words)
-    return [{"review_id": row.name, **parsed(row, form)} for row in rows]
+    form = partial(_parse_review, text=text, label=label, opening_words=opening_words)
+    return [{"review_id": row.name, **parse_row(row, form)} for row in rows]
 
 
-def _review(row: Mapping[str, Any], text: str, label: str, opening_words: int) -> Record:
-    words = forms.text(row, text).split()
+def _parse_review(row: Mapping[str, Any], text: str, label: str, opening_words: int) -> Record:
+    words = forms.get_required_text(row, text).split()
     return {
         "opening": " ".join(words[:opening_words]),
         "continuation": " ".join(words[opening_words:]),
-        "positive": flag(row, label),
+        "positive": parse_boolean_label(row, label),
     }

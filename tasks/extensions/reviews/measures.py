@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from tasks.common import estimates, paired_intervals
 from tasks.common.estimates import Estimate
 from tasks.extensions.reviews.configs.steering import SteeringConfig
-from tasks.extensions.reviews.word_classifier import words
+from tasks.extensions.reviews.word_classifier import split_words
 
 POSITIVE = 0.5  # a text counts as positive above it
 SENTENCE = re.compile(r"(?<=[.!?])\s+")
@@ -41,34 +41,34 @@ METRICS = {
 }
 
 
-def sentences(text: str) -> list[str]:
+def split_sentences(text: str) -> list[str]:
     """The sentences of a text."""
     return [part for part in SENTENCE.split(text.strip()) if part]
 
 
-def distinct(texts: Sequence[str], size: int) -> float:
+def compute_distinct_ngram_share(texts: Sequence[str], size: int) -> float:
     """Of all runs of `size` words in the texts, the share of different ones (arXiv:1510.03055, section 5.4); 0 without
     any.
     """
-    ngrams = [run for text in texts for run in runs(words(text), size)]
+    ngrams = [run for text in texts for run in list_ngrams(split_words(text), size)]
     return len({*ngrams}) / len(ngrams) if ngrams else 0.0
 
 
-def runs(text_words: Sequence[str], size: int) -> list[tuple[str, ...]]:
+def list_ngrams(text_words: Sequence[str], size: int) -> list[tuple[str, ...]]:
     """All runs of `size` neighbours."""
     return [tuple(text_words[at : at + size]) for at in range(len(text_words) - size + 1)]
 
 
-def commonest(texts: Sequence[str]) -> str:
+def find_commonest_sentence(texts: Sequence[str]) -> str:
     """The sentence that the texts have most often; of equals the first by the alphabet. Empty without any."""
-    counts = Counter(sentence for text in texts for sentence in sentences(text))
+    counts = Counter(sentence for text in texts for sentence in split_sentences(text))
     return min(counts, key=lambda candidate: (-counts[candidate], candidate), default="")
 
 
-def by_opening(samples: pd.DataFrame, praise: Sequence[str]) -> pd.DataFrame:
+def aggregate_by_opening(samples: pd.DataFrame, praise: Sequence[str]) -> pd.DataFrame:
     """Sums and means of each opening's samples, from which all measures are made."""
-    texts, top = samples["continuation"], commonest(samples["continuation"].tolist())
-    text_words, good = texts.map(words), {*praise}
+    texts, top = samples["continuation"], find_commonest_sentence(samples["continuation"].tolist())
+    text_words, good = texts.map(split_words), {*praise}
     rows = pd.DataFrame(
         {
             "opening_id": samples["opening_id"],
@@ -77,8 +77,8 @@ def by_opening(samples: pd.DataFrame, praise: Sequence[str]) -> pd.DataFrame:
             "kl": samples["logp"] - samples["reference"],
             "surprise": -samples["reference"],
             "tokens": samples["tokens"].astype(float),
-            "sentences": texts.map(lambda text: float(len(sentences(text)))),
-            "top": texts.map(lambda text: float(sentences(text).count(top))),
+            "sentences": texts.map(lambda text: float(len(split_sentences(text)))),
+            "top": texts.map(lambda text: float(split_sentences(text).count(top))),
             "words": text_words.map(lambda word_list: float(len(word_list))),
             "praise": text_words.map(lambda word_list: float(sum(word in good for word in word_list))),
         }
@@ -86,26 +86,28 @@ def by_opening(samples: pd.DataFrame, praise: Sequence[str]) -> pd.DataFrame:
     means = rows.groupby("opening_id", sort=True).mean()
     for size in (1, 2):
         means[f"distinct_{size}"] = [
-            distinct([*some], size) for _, some in texts.groupby(samples["opening_id"], sort=True)
+            compute_distinct_ngram_share([*some], size) for _, some in texts.groupby(samples["opening_id"], sort=True)
         ]
     return means
 
 
-def measured(config: SteeringConfig, per_opening: pd.DataFrame, sft: pd.DataFrame) -> dict[str, Estimate]:
+def estimate_policy_measures(
+    config: SteeringConfig, per_opening: pd.DataFrame, sft: pd.DataFrame
+) -> dict[str, Estimate]:
     """METRICS of one policy, and the differences to the SFT model, from `by_opening` of both."""
 
     def mean(values: pd.Series) -> Estimate:
-        return estimates.bootstrap(values.to_numpy(), config.seed, config.bootstrap)
+        return estimates.bootstrap_mean(values.to_numpy(), config.seed, config.bootstrap)
 
     def ratio(parts: str, wholes: str) -> Estimate:
-        return estimates.ratio(
+        return estimates.bootstrap_ratio(
             per_opening[parts].to_numpy(), per_opening[wholes].to_numpy(), config.seed, config.bootstrap
         )
 
     surprise = ratio("surprise", "tokens")
     metrics = {
-        "positive/first": estimates.share(per_opening["first"]),
-        "positive/second": estimates.share(per_opening["second"]),
+        "positive/first": estimates.estimate_share(per_opening["first"]),
+        "positive/second": estimates.estimate_share(per_opening["second"]),
         "gap": mean(per_opening["first"] - per_opening["second"]),
         "kl": mean(per_opening["kl"]),
         "kl_token": ratio("kl", "tokens"),
@@ -118,12 +120,12 @@ def measured(config: SteeringConfig, per_opening: pd.DataFrame, sft: pd.DataFram
     }
     if per_opening is not sft:
         changes: NDArray[np.float64] = (per_opening[["first", "second"]] - sft[["first", "second"]]).to_numpy()
-        first, second = paired_intervals.bootstrap(changes)
+        first, second = paired_intervals.bootstrap_mean_differences(changes)
         metrics |= {"over_sft/first": first, "over_sft/second": second}
     return metrics
 
 
-def table(by_policy: Mapping[str, Mapping[str, Estimate]]) -> pd.DataFrame:
+def build_measures_table(by_policy: Mapping[str, Mapping[str, Estimate]]) -> pd.DataFrame:
     """All policies' measures (schema SteeringMeasures)."""
     return pd.DataFrame(
         {"policy": policy, "measure": name, "mean": estimate.mean, "low": estimate.low, "high": estimate.high}

@@ -19,7 +19,7 @@ from tasks.common.tables import Record
 from tasks.extensions.reviews import film_reviews, labelled_reviews
 from tasks.extensions.reviews.configs.reviews import ReviewsConfig
 from tasks.extensions.reviews.tables.reviews import PARTS, Reviews
-from tasks.language.data.rows import read_files, read_hub
+from tasks.language.data.rows import fetch_hub_rows, read_files
 from tasks.stage import Metrics, main
 
 FRUITLESS = 1000  # draws in a row that repeat an opening, after which the grammar is taken to be used up
@@ -39,26 +39,26 @@ def run(config: ReviewsConfig, raw: Path, out: Path) -> Metrics:
     """
     counts: dict[str, float] = {}
     if config.source == "generated":
-        rows = generated(config)
+        rows = generate_reviews(config)
     else:
-        rows, counts = given(config, raw)
-    parts = divided(config, rows)
+        rows, counts = load_unique_reviews(config, raw)
+    parts = assign_review_parts(config, rows)
     table = pd.DataFrame(parts)
-    tables.write(Reviews, table, out / "reviews.parquet")
-    write_forms(parts, out)
-    tracking.log_table(table.head(20), "reviews.json")
+    tables.write_table(Reviews, table, out / "reviews.parquet")
+    write_part_files(parts, out)
+    tracking.record_table(table.head(20), "reviews.json")
     sizes = {part: int((table["part"] == part).sum()) for part in PARTS}
     return {**sizes, "positive": float(table["positive"].mean()), **counts}
 
 
-def generated(config: ReviewsConfig) -> list[Record]:
+def generate_reviews(config: ReviewsConfig) -> list[Record]:
     """As many reviews as all parts have, no opening twice."""
     rng = random.Random(config.seed)
-    wanted = sum(sizes(config))
+    wanted = sum(list_part_sizes(config))
     by_opening: dict[str, Record] = {}
     fruitless = 0
     while len(by_opening) < wanted:
-        review = film_reviews.review(rng, config.positive_share, config.mixed, config.negated)
+        review = film_reviews.generate_review(rng, config.positive_share, config.mixed, config.negated)
         fruitless = fruitless + 1 if review.opening in by_opening else 0
         if fruitless > FRUITLESS:
             raise ConfigError(
@@ -68,9 +68,9 @@ def generated(config: ReviewsConfig) -> list[Record]:
     return list(by_opening.values())
 
 
-def given(config: ReviewsConfig, raw: Path) -> tuple[list[Record], dict[str, float]]:
+def load_unique_reviews(config: ReviewsConfig, raw: Path) -> tuple[list[Record], dict[str, float]]:
     """The reviews of files or of a hub in random order, and how many were left out (METRICS)."""
-    rows = read(config, raw)
+    rows = read_reviews(config, raw)
     long = [row for row in rows if row["continuation"]]
     unique = {row["opening"]: row for row in reversed(long)}
     kept = [row for row in long if unique[row["opening"]] is row]
@@ -78,25 +78,27 @@ def given(config: ReviewsConfig, raw: Path) -> tuple[list[Record], dict[str, flo
     return kept, {"repeated": len(long) - len(kept), "short": len(rows) - len(long)}
 
 
-def read(config: ReviewsConfig, raw: Path) -> list[Record]:
+def read_reviews(config: ReviewsConfig, raw: Path) -> list[Record]:
     """All rows, cut behind the opening; DataError naming file, line and column."""
     source = (
         read_files(raw)
         if config.source == "files"
-        else read_hub(config.hub_id, config.hub_config, config.hub_revision, config.hub_split)
+        else fetch_hub_rows(config.hub_id, config.hub_config, config.hub_revision, config.hub_split)
     )
-    return labelled_reviews.reviews(source, config.text_column, config.label_column, config.opening_words)
+    return labelled_reviews.parse_labelled_reviews(
+        source, config.text_column, config.label_column, config.opening_words
+    )
 
 
-def sizes(config: ReviewsConfig) -> list[int]:
+def list_part_sizes(config: ReviewsConfig) -> list[int]:
     """How many reviews each part of PARTS asks for."""
     return [getattr(config, part) for part in PARTS]
 
 
-def divided(config: ReviewsConfig, rows: list[Record]) -> list[Record]:
+def assign_review_parts(config: ReviewsConfig, rows: list[Record]) -> list[Record]:
     """Each row with its part: as many as asked for, or in these proportions where there are fewer."""
-    wanted = sum(sizes(config))
-    ends = [end * min(len(rows), wanted) // wanted for end in accumulate(sizes(config), initial=0)]
+    wanted = sum(list_part_sizes(config))
+    ends = [end * min(len(rows), wanted) // wanted for end in accumulate(list_part_sizes(config), initial=0)]
     assigned = []
     for part, (start, end) in zip(PARTS, pairwise(ends), strict=True):
         if start == end:
@@ -105,26 +107,26 @@ def divided(config: ReviewsConfig, rows: list[Record]) -> list[Record]:
     return assigned
 
 
-def write_forms(rows: list[Record], out: Path) -> None:
+def write_part_files(rows: list[Record], out: Path) -> None:
     """The parts as files of JSON lines in the forms that stages read."""
     files: dict[str, tuple[str, Callable[[Record], Record]]] = {
         "corpus": ("corpus/train", lambda row: {"text": f"{row['opening']} {row['continuation']}"}),
-        "train": ("prompts/train", answered),
-        "test": ("prompts/test", answered),
-        "reward": ("labelled/reward", lambda row: {**answered(row), "label": row["positive"]}),
+        "train": ("prompts/train", build_prompt_completion),
+        "test": ("prompts/test", build_prompt_completion),
+        "reward": ("labelled/reward", lambda row: {**build_prompt_completion(row), "label": row["positive"]}),
     }
     for part, (name, form) in files.items():
         file = out / f"{name}.jsonl"
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text("".join(lines(form(row) for row in rows if row["part"] == part)))
+        file.write_text("".join(iterate_json_lines(form(row) for row in rows if row["part"] == part)))
 
 
-def answered(row: Record) -> Record:
+def build_prompt_completion(row: Record) -> Record:
     """The opening as a prompt, the rest as its completion."""
     return {"prompt": row["opening"], "completion": row["continuation"]}
 
 
-def lines(rows: Iterator[Record]) -> Iterator[str]:
+def iterate_json_lines(rows: Iterator[Record]) -> Iterator[str]:
     """Rows as lines of JSON."""
     return (json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 

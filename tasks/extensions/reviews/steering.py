@@ -41,47 +41,55 @@ def run(
     """Write continuations.parquet, steering_measures.parquet and the page steering.html; `out` is named after its page
     of params.yaml.
     """
-    labelled = tables.read(Reviews, reviews / "reviews.parquet")
-    second = second_classifier(config, labelled[labelled["part"] == "second"])
-    judges = continuations.load(reference, reward_model, second)
+    labelled = tables.read_table(Reviews, reviews / "reviews.parquet")
+    second = fit_second_classifier(config, labelled[labelled["part"] == "second"])
+    judges = continuations.load_judges(reference, reward_model, second)
     held_out = labelled[labelled["part"] == "held_out"]
-    classifiers = accuracies(held_out, continuations.probabilities(judges, held_out))
+    classifiers = estimate_classifier_accuracies(
+        held_out, continuations.compute_classifier_probabilities(judges, held_out)
+    )
     wanted = config.pages[out.name].policies
     folders: dict[str, Path] = {SFT: reference, **{path.name: path for path in policies if path.name in wanted}}
-    openings, samples = continuations.openings(config, problems), dict[str, pd.DataFrame]()
+    openings, samples = continuations.load_test_openings(config, problems), dict[str, pd.DataFrame]()
     for number, name in enumerate([SFT, *wanted]):
-        with tracking.part(number, len(wanted) + 1):
+        with tracking.show_progress_as_part(number, len(wanted) + 1):
             policy = models.load_model(folders[name])
-            samples[name] = continuations.continued(config, name, policy, openings, judges)
+            samples[name] = continuations.sample_continuations(config, name, policy, openings, judges)
     praise = second.praise(PRAISE)
-    values = {name: measures.by_opening(continued, praise) for name, continued in samples.items()}
-    measured = {name: measures.measured(config, opening_values, values[SFT]) for name, opening_values in values.items()}
-    tables.write(Continuations, pd.concat(samples.values()), out / "continuations.parquet")
-    tables.write(SteeringMeasures, measures.table(measured), out / "steering_measures.parquet")
-    tracking.log_table(measures.table(measured), "steering.json")
-    figures, shown = steering_page.view(config, samples, measured, classifiers, praise)
-    pages.write(Path(__file__).parent / "templates", "steering", shown, figures, out)
-    return {"classifiers": flat(classifiers), **{name: flat(estimates) for name, estimates in measured.items()}}
+    values = {name: measures.aggregate_by_opening(continued, praise) for name, continued in samples.items()}
+    measured = {
+        name: measures.estimate_policy_measures(config, opening_values, values[SFT])
+        for name, opening_values in values.items()
+    }
+    tables.write_table(Continuations, pd.concat(samples.values()), out / "continuations.parquet")
+    tables.write_table(SteeringMeasures, measures.build_measures_table(measured), out / "steering_measures.parquet")
+    tracking.record_table(measures.build_measures_table(measured), "steering.json")
+    figures, shown = steering_page.build_steering_page(config, samples, measured, classifiers, praise)
+    pages.write_report_pages(Path(__file__).parent / "templates", "steering", shown, figures, out)
+    return {
+        "classifiers": nest_estimates_by_name(classifiers),
+        **{name: nest_estimates_by_name(estimates) for name, estimates in measured.items()},
+    }
 
 
-def second_classifier(config: SteeringConfig, labelled: pd.DataFrame) -> WordClassifier:
+def fit_second_classifier(config: SteeringConfig, labelled: pd.DataFrame) -> WordClassifier:
     """The linear classifier, fitted to its own part of the labels."""
     if labelled.empty:
         raise DataError("reviews.parquet: no reviews of the part second; expected those that the stage reviews writes")
     texts = (labelled["opening"] + " " + labelled["continuation"]).tolist()
-    return word_classifier.fit(texts, labelled["positive"].tolist(), config.minimum_count, config.l2)
+    return word_classifier.fit_word_classifier(texts, labelled["positive"].tolist(), config.minimum_count, config.l2)
 
 
-def accuracies(held_out: pd.DataFrame, probabilities: pd.DataFrame) -> dict[str, Estimate]:
+def estimate_classifier_accuracies(held_out: pd.DataFrame, probabilities: pd.DataFrame) -> dict[str, Estimate]:
     """Each classifier's share of right labels."""
     truth = held_out["positive"].to_numpy()
     return {
-        name: estimates.share(np.equal(probabilities[name].to_numpy() > measures.POSITIVE, truth))
+        name: estimates.estimate_share(np.equal(probabilities[name].to_numpy() > measures.POSITIVE, truth))
         for name in ("first", "second")
     }
 
 
-def flat(measured: dict[str, Estimate]) -> dict[str, Metrics]:
+def nest_estimates_by_name(measured: dict[str, Estimate]) -> dict[str, Metrics]:
     """Estimates as numbers, nested by the parts of their names."""
     nested: dict[str, dict[str, Metrics]] = {}
     plain: dict[str, Metrics] = {}

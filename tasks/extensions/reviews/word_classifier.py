@@ -18,14 +18,14 @@ from tasks.extensions.reviews.algorithms import logistic_regression
 WORD = re.compile(r"\w+(?:'\w+)?|[^\w\s]")
 
 
-def words(text: str) -> list[str]:
+def split_words(text: str) -> list[str]:
     """The words of a text in small letters; a sign is a word of its own."""
     return WORD.findall(text.lower())
 
 
-def terms(text: str) -> list[str]:
+def list_words_and_bigrams(text: str) -> list[str]:
     """The words, and the pairs of neighbours joined by a space."""
-    text_words = words(text)
+    text_words = split_words(text)
     return [*text_words, *(f"{word} {next_word}" for word, next_word in pairwise(text_words))]
 
 
@@ -39,7 +39,7 @@ class WordClassifier:
 
     def positive(self, texts: Sequence[str]) -> NDArray[np.float64]:
         """The probability that each text is positive (N,)."""
-        logits = torch.mv(present(texts, self.places), torch.from_numpy(self.weights)) + self.bias
+        logits = torch.mv(build_term_matrix(texts, self.places), torch.from_numpy(self.weights)) + self.bias
         probabilities: NDArray[np.float64] = logits.sigmoid().numpy()
         return probabilities
 
@@ -49,23 +49,25 @@ class WordClassifier:
         return sorted(single, key=lambda name: (-self.weights[self.places[name]], name))[:count]
 
 
-def present(texts: Sequence[str], term_columns: dict[str, int]) -> Tensor:
+def build_term_matrix(texts: Sequence[str], term_columns: dict[str, int]) -> Tensor:
     """Which terms each text has: ones in a sparse matrix (N, V); terms without a place are passed over."""
     at = [
         (row, term_columns[term])
         for row, text in enumerate(texts)
-        for term in sorted({*terms(text)} & term_columns.keys())
+        for term in sorted({*list_words_and_bigrams(text)} & term_columns.keys())
     ]
     indices = torch.tensor(at, dtype=torch.long).reshape(-1, 2).T
     ones = torch.ones(len(at), dtype=torch.float64)
     return torch.sparse_coo_tensor(indices, ones, (len(texts), len(term_columns)), check_invariants=True)
 
 
-def fit(texts: Sequence[str], positive: Sequence[bool], minimum: int, l2: float) -> WordClassifier:
+def fit_word_classifier(texts: Sequence[str], positive: Sequence[bool], minimum: int, l2: float) -> WordClassifier:
     """Learn from texts with labels; a term counts if at least `minimum` of them have it."""
-    counts = Counter(term for text in texts for term in {*terms(text)})
+    counts = Counter(term for text in texts for term in {*list_words_and_bigrams(text)})
     term_columns = {
         term: column for column, term in enumerate(sorted(term for term in counts if counts[term] >= minimum))
     }
-    weights, bias = logistic_regression.fit(present(texts, term_columns), torch.tensor([*positive]), l2)
+    weights, bias = logistic_regression.fit_logistic_regression(
+        build_term_matrix(texts, term_columns), torch.tensor([*positive]), l2
+    )
     return WordClassifier(term_columns, weights.numpy(), bias.item())

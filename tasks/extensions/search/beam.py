@@ -40,7 +40,7 @@ Expand = Callable[[Sequence[Begun], int], list[list[Expanded]]]  # so many next 
 Value = Callable[[Sequence[Begun]], Sequence[float]]  # what the beginnings are worth
 
 
-def search(expand: Expand, value: Value, problems: int, width: int, expansions: int) -> list[Search]:
+def run_beam_search(expand: Expand, value: Value, problems: int, width: int, expansions: int) -> list[Search]:
     """Search for an answer to each problem; its answer stands first in `kept`.
 
     Of equal values the earlier candidate is kept.

@@ -59,20 +59,20 @@ class Samples:
         return cls(array("right").astype(bool), array("vote").astype(np.int64), array("length"), scores)
 
 
-def greedy(table: pd.DataFrame) -> MethodCurve:
+def build_greedy_curve(table: pd.DataFrame) -> MethodCurve:
     """The greedy answers of one model."""
     rows = table[table["greedy"]]
     lengths = rows["tokens"].map(len).to_numpy(dtype=float)[None]
     return MethodCurve("greedy", CHANCE, [1], rows["right"].to_numpy(dtype=float)[None], lengths, 0 * lengths)
 
 
-def by_samples(samples: Samples, count: int, seed: int) -> Iterator[MethodCurve]:
+def iterate_sampling_curves(samples: Samples, count: int, seed: int) -> Iterator[MethodCurve]:
     """All methods that take samples as they are; weighted and first-wins votes over `count` random subsets of each
     budget.
     """
     problems, number = samples.right.shape
-    wanted = subsets.budgets(number)
-    chosen = [subsets.drawn(number, count, wanted, (seed, problem)) for problem in range(problems)]
+    wanted = subsets.list_budgets(number)
+    chosen = [subsets.draw_nested_subsets(number, count, wanted, (seed, problem)) for problem in range(problems)]
     size = np.array(wanted, dtype=float)[:, None]
     tokens = size * samples.lengths.mean(axis=1)  # of a random subset, on average
     ones = np.ones(number)
@@ -86,30 +86,32 @@ def by_samples(samples: Samples, count: int, seed: int) -> Iterator[MethodCurve]
     passed = np.stack([estimates.pass_at_k(correct, number, k) for k in wanted])
     yield MethodCurve("pass", CHANCE, wanted, passed, tokens, 0 * tokens)
     rows = [*zip(samples.votes, samples.right, strict=True)]
-    yield line("majority", CHANCE, [subsets.majority(*row, wanted) for row in rows], False)
+    yield line("majority", CHANCE, [subsets.subset_majority_accuracy(*row, wanted) for row in rows], False)
     for ties in (CHANCE, FIRST):
         first = ties == FIRST
         if first:
             votes = [
-                subsets.voted(vote, ones, right, problem_subsets, first=True)
+                subsets.weighted_vote_accuracy(vote, ones, right, problem_subsets, first=True)
                 for (vote, right), problem_subsets in zip(rows, chosen, strict=True)
             ]
             yield line("majority", ties, votes, False)
         for name, scores in samples.scores.items():
             read = name != scoring.LIKELIHOOD
             weighed = [
-                subsets.voted(vote, scoring.weights(name, problem_scores), right, subset, first=first)
+                subsets.weighted_vote_accuracy(
+                    vote, scoring.compute_vote_weights(name, problem_scores), right, subset, first=first
+                )
                 for (vote, right), problem_scores, subset in zip(rows, scores, chosen, strict=True)
             ]
             yield line(f"weighted_{name}", ties, weighed, read)
             best = [
-                subsets.best_of(problem_scores, right, wanted, first=first)
+                subsets.best_of_n_accuracy(problem_scores, right, wanted, first=first)
                 for problem_scores, right in zip(scores, samples.right, strict=True)
             ]
             yield line(f"best_{name}", ties, best, read)
 
 
-def by_beams(searches: dict[int, list[Search]], right: dict[int, list[bool]]) -> MethodCurve:
+def build_beam_curve(searches: dict[int, list[Search]], right: dict[int, list[bool]]) -> MethodCurve:
     """Beam searches by their budgets, with whether each one's answer is right."""
     wanted = sorted(searches)
     costs = [
@@ -119,12 +121,12 @@ def by_beams(searches: dict[int, list[Search]], right: dict[int, list[bool]]) ->
     return MethodCurve("beam", FIRST, wanted, np.array([right[budget] for budget in wanted], dtype=float), *costs)
 
 
-def table(model: str, lines: Sequence[MethodCurve]) -> pd.DataFrame:
+def build_accuracy_table(model: str, lines: Sequence[MethodCurve]) -> pd.DataFrame:
     """Rows of Accuracies."""
     rows = []
     for line in lines:
         for budget, right, tokens, passes in zip(line.budgets, line.right, line.tokens, line.passes, strict=True):
-            accuracy = estimates.share(right)
+            accuracy = estimates.estimate_share(right)
             rows.append(
                 {
                     "model": model,

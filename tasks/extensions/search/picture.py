@@ -11,7 +11,7 @@ from tasks.common import plots
 from tasks.common.estimates import Estimate
 
 
-def scaling(
+def render_scaling_figure(
     panels: Mapping[str, Mapping[str, Sequence[tuple[float, Estimate]]]],
     heights: Mapping[str, float],
     x: str,
@@ -33,11 +33,11 @@ def scaling(
                 axis.errorbar(
                     [cost * 1.025 ** (number - (len(labels) - 1) / 2) for cost, _ in line],
                     [estimate.mean for _, estimate in line],
-                    yerr=np.hstack([plots.error_bars(estimate) for _, estimate in line]),
+                    yerr=np.hstack([plots.compute_error_bars(estimate) for _, estimate in line]),
                     fmt="o-",
                     ms=3,
                     elinewidth=0.6,
-                    color=plots.cycle(len(labels))[number],
+                    color=plots.cycle_colours(len(labels))[number],
                 )
             for height, dash in zip(heights.values(), plots.DASHES, strict=False):
                 axis.axhline(height, color="#777777", lw=0.8, ls=dash, zorder=0)
@@ -45,11 +45,11 @@ def scaling(
         axes[0].set_ylabel(y)
         handles = [
             Line2D([], [], color=colour, label=label)
-            for colour, label in zip(plots.cycle(len(labels)), labels, strict=True)
+            for colour, label in zip(plots.cycle_colours(len(labels)), labels, strict=True)
         ]
         handles += [
             Line2D([], [], color="#777777", lw=0.8, ls=dash, label=label)
             for label, dash in zip(heights, plots.DASHES, strict=False)
         ]
         figure.legend(handles=handles, loc="outside lower center", ncols=4)
-        return plots.svg(figure, name)
+        return plots.render_svg(figure, name)

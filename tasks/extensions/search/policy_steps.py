@@ -12,7 +12,7 @@ from tasks.extensions.search.beam import Begun, Expanded
 from tasks.extensions.search.configs.search import SearchConfig
 from tasks.extensions.search.sampling import TestPrompts
 from tasks.language.data import chat
-from tasks.language.rewards.reward_model_files import breaks
+from tasks.language.rewards.reward_model_files import list_line_break_tokens
 
 
 class Steps:
@@ -33,19 +33,21 @@ class Steps:
         """`problem_set` are the problems that are searched."""
         self.config, self.policy, self.scorer, self.problem_set = config, policy, scorer, problem_set
         self.ends = chat.end_tokens(policy, tokenizer)
-        self.stops = self.ends | set(breaks(tokenizer))
+        self.stops = self.ends | set(list_line_break_tokens(tokenizer))
         self.pad = tokenizer.pad_token_id
         self.round = 0
 
     def search(self, width: int) -> list[beam.Search]:
         """One search for each problem."""
-        return beam.search(self.expand, self.value, len(self.problem_set.prompts), width, self.config.beam_expansions)
+        return beam.run_beam_search(
+            self.expand, self.value, len(self.problem_set.prompts), width, self.config.beam_expansions
+        )
 
     def expand(self, begun: Sequence[Begun], count: int) -> list[list[Expanded]]:
         """So many steps behind each beginning; each round draws from a seed of its own, none of which sampling uses."""
         self.round += 1
         limit = self.config.max_new_tokens
-        drawn = rollouts.sample(
+        drawn = rollouts.sample_rollouts(
             self.policy,
             [[*self.problem_set.prompts[number], *tokens] for number, tokens in begun],
             samples=count,
@@ -68,6 +70,6 @@ class Steps:
 
     def value(self, begun: Sequence[Begun]) -> list[float]:
         """What beginnings are worth."""
-        scores = scoring.scores(self.scorer, "process", begun, self.problem_set, self.pad)
+        scores = scoring.score_answers(self.scorer, "process", begun, self.problem_set, self.pad)
         values: list[float] = scores["process_minimum"].tolist()
         return values

@@ -30,7 +30,7 @@ AT_ONCE = 256  # answers that a reward model reads in one pass; changes speed on
 LOGARITHMS = (LIKELIHOOD, "pairs")  # a vote weighs their exponential; the others are probabilities
 
 
-def load(main_folder: Path, further: Path, tokenizer: Tokenizer) -> dict[str, PretrainedModel]:
+def load_reward_models(main_folder: Path, further: Path, tokenizer: Tokenizer) -> dict[str, PretrainedModel]:
     """The reward models by objective: that of `main_folder`, and those in the folders of `further`; DataError where
     they do not fit.
     """
@@ -38,7 +38,7 @@ def load(main_folder: Path, further: Path, tokenizer: Tokenizer) -> dict[str, Pr
     for folder, wanted in ((main_folder, None), *((further / name, name) for name in OBJECTIVES)):
         if not (folder / "config.json").is_file():
             continue
-        model = reward_model_files.load(folder)
+        model = reward_model_files.load_reward_model(folder)
         objective = getattr(model.config, reward_model.OBJECTIVE, None) or "pairs"
         if wanted not in (None, objective):
             raise DataError(f"{folder}: a reward model of objective {objective}; expected one of objective {wanted}")
@@ -52,7 +52,7 @@ def load(main_folder: Path, further: Path, tokenizer: Tokenizer) -> dict[str, Pr
     return scorers
 
 
-def add_scores(
+def add_score_columns(
     table: pd.DataFrame, scorers: dict[str, PretrainedModel], problem_set: TestPrompts, pad: int
 ) -> pd.DataFrame:
     """The answers with a column for each score; equal answers to a problem are read once."""
@@ -64,14 +64,14 @@ def add_scores(
     read = list(dict.fromkeys(keys))
     columns: dict[str, list[float]] = {}
     for objective, model in scorers.items():
-        for name, values in scores(model, objective, read, problem_set, pad).items():
+        for name, values in score_answers(model, objective, read, problem_set, pad).items():
             by_key = dict(zip(read, values.tolist(), strict=True))
             columns[name] = [by_key[key] for key in keys]
     return table.assign(**columns)
 
 
 @torch.no_grad()
-def scores(
+def score_answers(
     model: PretrainedModel,
     objective: str,
     read: Sequence[tuple[int, tuple[int, ...]]],
@@ -94,19 +94,19 @@ def scores(
             [read[row][1] for row in rows],
             pad,
         )
-        for name, values in _scores(model, objective, part).items():
+        for name, values in _score_batch(model, objective, part).items():
             by_name[name][rows] = values.float().cpu()
     return by_name
 
 
-def _scores(model: PretrainedModel, objective: str, part: Completions) -> dict[str, Tensor]:
+def _score_batch(model: PretrainedModel, objective: str, part: Completions) -> dict[str, Tensor]:
     if objective != "process":
-        return {objective: reward_model.score(model, part)}
-    steps, at = step_rewards.step_scores(model, part), step_rewards.ends(model, part)
-    return {name: step_rewards.combined(steps, at, how) for name, how in STEPS.items()}
+        return {objective: reward_model.score_responses(model, part)}
+    steps, at = step_rewards.score_steps(model, part), step_rewards.find_model_step_ends(model, part)
+    return {name: step_rewards.combine_step_scores(steps, at, how) for name, how in STEPS.items()}
 
 
-def weights(name: str, values: NDArray[np.float64]) -> NDArray[np.float64]:
+def compute_vote_weights(name: str, values: NDArray[np.float64]) -> NDArray[np.float64]:
     """What votes weigh by a score: probabilities as they are; of log-odds and log-probabilities the exponential, 1 for
     the highest.
     """

@@ -53,43 +53,43 @@ def run(
     of `models_folder`.
     """
     tokenizer = models.load_tokenizer(policy)
-    problem_set = sampling.asked(config, problems, tokenizer)
-    scorers = scoring.load(reward_model, models_folder, tokenizer)
+    problem_set = sampling.load_test_prompts(config, problems, tokenizer)
+    scorers = scoring.load_reward_models(reward_model, models_folder, tokenizer)
     for scorer in scorers.values():
-        sampling.check_positions(config, scorer, problem_set)
+        sampling.check_prompt_positions(config, scorer, problem_set)
     searched = {policy.name: policy}
     if (models_folder / SMALL / "config.json").is_file():
         searched[SMALL] = models_folder / SMALL
     answers, lines, numbers = [], dict[str, list[MethodCurve]](), dict[str, Metrics]()
     with Verifier() as verifier:
         for part, (name, folder) in enumerate(searched.items()):
-            with tracking.part(part, len(searched)):
-                model = sampling.load(folder, tokenizer)
-                samples = sampling.sample(config, name, model, tokenizer, problem_set, verifier)
-                samples = scoring.add_scores(samples, scorers, problem_set, tokenizer.pad_token_id)
+            with tracking.show_progress_as_part(part, len(searched)):
+                model = sampling.load_sampling_policy(folder, tokenizer)
+                samples = sampling.sample_answers(config, name, model, tokenizer, problem_set, verifier)
+                samples = scoring.add_score_columns(samples, scorers, problem_set, tokenizer.pad_token_id)
                 lines[name] = [
-                    methods.greedy(samples),
-                    *methods.by_samples(methods.Samples.of(samples), config.subsets, config.seed),
+                    methods.build_greedy_curve(samples),
+                    *methods.iterate_sampling_curves(methods.Samples.of(samples), config.subsets, config.seed),
                 ]
                 if "process" in scorers and config.beam_widths:
                     steps = Steps(config, model, scorers["process"], tokenizer, problem_set)
                     beams = {width * config.beam_expansions: steps.search(width) for width in config.beam_widths}
-                    lines[name].append(judged(beams, problem_set, steps, tokenizer, verifier))
+                    lines[name].append(build_judged_beam_curve(beams, problem_set, steps, tokenizer, verifier))
             answers.append(samples)
-            numbers[name] = {"weights": model.num_parameters(), **about(samples)}
-    accuracies = pd.concat([methods.table(name, model_lines) for name, model_lines in lines.items()])
-    tables.write(SampledAnswers, pd.concat(answers), out / "answers.parquet")
-    tables.write(Accuracies, accuracies, out / "accuracies.parquet")
-    log(accuracies)
-    figures, shown = search_page.view(config, accuracies, lines, numbers, problem_set)
-    pages.write(Path(__file__).parent / "templates", "search", shown, figures, out)
+            numbers[name] = {"weights": model.num_parameters(), **summarize_samples(samples)}
+    accuracies = pd.concat([methods.build_accuracy_table(name, model_lines) for name, model_lines in lines.items()])
+    tables.write_table(SampledAnswers, pd.concat(answers), out / "answers.parquet")
+    tables.write_table(Accuracies, accuracies, out / "accuracies.parquet")
+    log_accuracy_curves(accuracies)
+    figures, shown = search_page.build_search_page(config, accuracies, lines, numbers, problem_set)
+    pages.write_report_pages(Path(__file__).parent / "templates", "search", shown, figures, out)
     return {
-        name: {**model_numbers, **summary(accuracies[accuracies["model"] == name])}
+        name: {**model_numbers, **summarize_accuracies(accuracies[accuracies["model"] == name])}
         for name, model_numbers in numbers.items()
     }
 
 
-def judged(
+def build_judged_beam_curve(
     beams: dict[int, list[Search]], problem_set: TestPrompts, steps: Steps, tokenizer: Tokenizer, verifier: Verifier
 ) -> MethodCurve:
     """The beam searches' answers, right or wrong."""
@@ -97,22 +97,24 @@ def judged(
     right = {}
     for budget, searches in beams.items():
         tokens = [search.kept[0].tokens for search in searches]
-        texts = [chat.decode(tokenizer, answer_tokens, answer_tokens[-1] in steps.ends) for answer_tokens in tokens]
-        right[budget] = judging.verdicts(golds, texts, verifier)["strict"]
-    return methods.by_beams(beams, right)
+        texts = [
+            chat.decode_response(tokenizer, answer_tokens, answer_tokens[-1] in steps.ends) for answer_tokens in tokens
+        ]
+        right[budget] = judging.judge_answers(golds, texts, verifier)["strict"]
+    return methods.build_beam_curve(beams, right)
 
 
-def about(answers: pd.DataFrame) -> dict[str, float]:
+def summarize_samples(answers: pd.DataFrame) -> dict[str, float]:
     """What is said of a model's samples as a whole."""
     samples = answers[~answers["greedy"]]
     keys = pd.DataFrame({"problem_id": samples["problem_id"], "tokens": samples["tokens"].map(tuple)})
     return {"tokens": float(samples["tokens"].map(len).mean()), "distinct": float((~keys.duplicated()).mean())}
 
 
-def summary(accuracies: pd.DataFrame) -> dict[str, Metrics]:
+def summarize_accuracies(accuracies: pd.DataFrame) -> dict[str, Metrics]:
     """METRICS of one model; ties by chance, but for beam search, where the earlier candidate is kept."""
     metrics: dict[str, Metrics] = {}
-    for row in tables.records(accuracies):
+    for row in tables.list_records(accuracies):
         if row["ties"] == methods.FIRST and row["method"] != "beam":
             continue
         name = row["method"] if row["method"] == "greedy" else f"{row['method']}_at_{row['budget']}"
@@ -121,14 +123,16 @@ def summary(accuracies: pd.DataFrame) -> dict[str, Metrics]:
     return metrics
 
 
-def log(accuracies: pd.DataFrame) -> None:
+def log_accuracy_curves(accuracies: pd.DataFrame) -> None:
     """One curve of accuracy by budget for each model and method, for MLflow's pages."""
     shown = accuracies[(accuracies["ties"] == methods.CHANCE) | (accuracies["method"] == "beam")]
-    rows = tables.records(shown)
+    rows = tables.list_records(shown)
     for budget in sorted({row["budget"] for row in rows}):
         budget_rows = [row for row in rows if row["budget"] == budget]
-        tracking.log({f"{row['model']}/{row['method']}": row["accuracy"] for row in budget_rows}, step=budget)
-    tracking.log_table(accuracies, "accuracies.json")
+        tracking.record_metrics(
+            {f"{row['model']}/{row['method']}": row["accuracy"] for row in budget_rows}, step=budget
+        )
+    tracking.record_table(accuracies, "accuracies.json")
 
 
 if __name__ == "__main__":

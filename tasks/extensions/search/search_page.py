@@ -26,7 +26,7 @@ DRAWN = ("pass", "majority", "best_likelihood", "best_pairs", "best_outcome", "b
 Lines = Mapping[str, Sequence[MethodCurve]]  # by model
 
 
-def spoken(method: str) -> str:
+def format_method_name(method: str) -> str:
     """A method as a person reads it."""
     kind, _, score = method.partition("_")
     if score:
@@ -34,68 +34,74 @@ def spoken(method: str) -> str:
     return {"greedy": "greedy", "pass": "pass@n", "majority": "majority", "beam": "beam search"}[method]
 
 
-def view(
+def build_search_page(
     config: SearchConfig, accuracies: pd.DataFrame, lines: Lines, numbers: Mapping[str, Any], problem_set: TestPrompts
 ) -> tuple[dict[str, str], dict[str, object]]:
     """The figures by name, and what the templates ask for."""
     larger = next(iter(lines))
-    figures = {"scaling": figure(accuracies, larger)}
+    figures = {"scaling": render_accuracy_figure(accuracies, larger)}
     shown = {
         "title": "Test-time scaling",
-        "headline": [*headline(config, lines, numbers)],
+        "headline": [*format_search_headline(config, lines, numbers)],
         "config": config,
         "problems": len(problem_set.problems),
         "models": {name: numbers[name] for name in lines},
-        "groups": [group(name, accuracies) for name in lines],
+        "groups": [build_model_table(name, accuracies) for name in lines],
         "beams": any(line.method == "beam" for model_lines in lines.values() for line in model_lines),
     }
     return figures, shown
 
 
-def headline(config: SearchConfig, lines: Lines, numbers: Mapping[str, Any]) -> Iterator[str]:
+def format_search_headline(config: SearchConfig, lines: Lines, numbers: Mapping[str, Any]) -> Iterator[str]:
     """For each model where search beats the larger one's greedy answer; ties by chance."""
     larger = next(iter(lines))
     base = lines[larger][0]
-    accuracy = estimates.share(base.right[0])
+    accuracy = estimates.estimate_share(base.right[0])
     yield (
-        f"{_weights(larger, numbers)} answers {_percent(accuracy)} of the problems greedily, with "
+        f"{_format_weight_count(larger, numbers)} answers {_format_percent(accuracy)} of the problems greedily, with "
         f"{base.tokens.mean():.0f} tokens a problem."
     )
     for name, model_lines in lines.items():
         whose = "its own greedy answers" if name == larger else f"{larger}'s greedy answers"
-        what = f"{_weights(name, numbers)} with search"
-        wins = [*beating(config, model_lines, base)]
+        what = f"{_format_weight_count(name, numbers)} with search"
+        wins = [*find_methods_beating_greedy(config, model_lines, base)]
         if not wins:
-            yield f"{what}: no budget of any method beats {whose}. {_nearest(config, model_lines, base)}"
+            yield f"{what}: no budget of any method beats {whose}. {_format_nearest_method(config, model_lines, base)}"
             continue
         row = min(wins, key=lambda candidate: candidate["tokens"])
         best = max(wins, key=lambda candidate: candidate["difference"].mean)
         yield (
-            f"{what} beats {whose} from {_place(row)} on: {_points(row['difference'])}, at {row['tokens']:.0f} "
+            f"{what} beats {whose} from {_format_method_and_budget(row)} on: {_format_points(row['difference'])}, at "
+            f"{row['tokens']:.0f} "
             "tokens a problem. "
-            f"The largest gain is by {_place(best)}: {_points(best['difference'])}, at "
+            f"The largest gain is by {_format_method_and_budget(best)}: {_format_points(best['difference'])}, at "
             f"{best['tokens']:.0f} tokens a problem."
         )
 
 
-def _nearest(config: SearchConfig, lines: Sequence[MethodCurve], base: MethodCurve) -> str:
-    row = max(compared(config, lines, base), key=lambda candidate: candidate["difference"].mean)
-    return f"The nearest is {_place(row)}: {_points(row['difference'])}, at {row['tokens']:.0f} tokens a problem."
+def _format_nearest_method(config: SearchConfig, lines: Sequence[MethodCurve], base: MethodCurve) -> str:
+    row = max(compare_with_greedy(config, lines, base), key=lambda candidate: candidate["difference"].mean)
+    return (
+        f"The nearest is {_format_method_and_budget(row)}: {_format_points(row['difference'])}, at "
+        f"{row['tokens']:.0f} tokens a problem."
+    )
 
 
-def compared(config: SearchConfig, lines: Sequence[MethodCurve], base: MethodCurve) -> Iterator[Record]:
+def compare_with_greedy(config: SearchConfig, lines: Sequence[MethodCurve], base: MethodCurve) -> Iterator[Record]:
     """Each method that can be used, at each budget, against greedy answers problem by problem, with a 95 % interval."""
     for line in lines:
         if line.method in (ORACLE, "greedy") or (line.ties == methods.FIRST and line.method != "beam"):
             continue
         for budget, right, tokens in zip(line.budgets, line.right, line.tokens, strict=True):
-            difference = estimates.bootstrap(right - base.right[0], config.seed, config.bootstrap)
+            difference = estimates.bootstrap_mean(right - base.right[0], config.seed, config.bootstrap)
             yield {"method": line.method, "budget": budget, "difference": difference, "tokens": tokens.mean()}
 
 
-def beating(config: SearchConfig, lines: Sequence[MethodCurve], base: MethodCurve) -> Iterator[Record]:
+def find_methods_beating_greedy(
+    config: SearchConfig, lines: Sequence[MethodCurve], base: MethodCurve
+) -> Iterator[Record]:
     """Those whose interval lies above 0 at this budget and at every larger one of the method."""
-    rows = [*compared(config, lines, base)]
+    rows = [*compare_with_greedy(config, lines, base)]
     for row in rows:
         later = [
             later_row
@@ -106,23 +112,23 @@ def beating(config: SearchConfig, lines: Sequence[MethodCurve], base: MethodCurv
             yield row
 
 
-def _place(row: Record) -> str:
-    return f"{spoken(row['method'])} of {row['budget']}"
+def _format_method_and_budget(row: Record) -> str:
+    return f"{format_method_name(row['method'])} of {row['budget']}"
 
 
-def _weights(name: str, numbers: Mapping[str, Any]) -> str:
+def _format_weight_count(name: str, numbers: Mapping[str, Any]) -> str:
     return f"{name} ({numbers[name]['weights']:,} weights)"
 
 
-def _percent(value: Estimate) -> str:
+def _format_percent(value: Estimate) -> str:
     return f"{100 * value.mean:.1f} % [{100 * value.low:.1f}, {100 * value.high:.1f}]"
 
 
-def _points(value: Estimate) -> str:
+def _format_points(value: Estimate) -> str:
     return f"{100 * value.mean:+.1f} points [{100 * value.low:+.1f}, {100 * value.high:+.1f}]"
 
 
-def group(name: str, accuracies: pd.DataFrame) -> Record:
+def build_model_table(name: str, accuracies: pd.DataFrame) -> Record:
     """One model's part of the table: a row for each method, and for first wins where it differs; a cell for each
     budget.
     """
@@ -136,17 +142,17 @@ def group(name: str, accuracies: pd.DataFrame) -> Record:
         if first and rounded.equals(shown[str(method)]):
             continue
         shown[str(method)] = rounded
-        by_budget = {int(cell["budget"]): cell for cell in tables.records(cells)}
+        by_budget = {int(cell["budget"]): cell for cell in tables.list_records(cells)}
         rows.append(
             {
-                "name": spoken(str(method)) + (", first wins" if first else ""),
+                "name": format_method_name(str(method)) + (", first wins" if first else ""),
                 "cells": [by_budget.get(budget) for budget in budgets],
             }
         )
     return {"name": name, "budgets": budgets, "rows": rows}
 
 
-def figure(accuracies: pd.DataFrame, larger: str) -> str:
+def render_accuracy_figure(accuracies: pd.DataFrame, larger: str) -> str:
     """Accuracy against generated tokens: a panel for each model, the small one first; dashed, what the larger one
     reaches greedily.
     """
@@ -154,14 +160,14 @@ def figure(accuracies: pd.DataFrame, larger: str) -> str:
     for name in reversed([*accuracies["model"].unique()]):
         drawn_rows = accuracies[(accuracies["model"] == name) & accuracies["method"].isin(DRAWN)]
         lines: dict[str, list[tuple[float, Estimate]]] = {}
-        for row in tables.records(
+        for row in tables.list_records(
             drawn_rows[(drawn_rows["ties"] == methods.CHANCE) | (drawn_rows["method"] == "beam")]
         ):
             point = float(row["tokens"]), Estimate(row["accuracy"], row["low"], row["high"])
-            lines.setdefault(spoken(row["method"]), []).append(point)
-        order = [spoken(method) for method in DRAWN]
+            lines.setdefault(format_method_name(row["method"]), []).append(point)
+        order = [format_method_name(method) for method in DRAWN]
         panels[name] = {label: lines[label] for label in sorted(lines, key=order.index)}
     [base] = accuracies[(accuracies["model"] == larger) & (accuracies["method"] == "greedy")]["accuracy"]
-    return picture.scaling(
+    return picture.render_scaling_figure(
         panels, {f"{larger}, greedy": float(base)}, "generated tokens a problem", "strict accuracy", "scaling"
     )

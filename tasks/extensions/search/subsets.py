@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 
-def budgets(samples: int) -> list[int]:
+def list_budgets(samples: int) -> list[int]:
     """1, 2, 4, ... and the number of samples."""
     return [*(1 << power for power in range(samples.bit_length()) if 1 << power < samples), samples]
 
 
 @lru_cache(maxsize=8)
-def _top(samples: int, wanted: tuple[int, ...]) -> Floats:
+def _compute_top_rank_chances(samples: int, wanted: tuple[int, ...]) -> Floats:
     """The chance that the best of a random subset of k is the one ranked j of all, from 0: C(N - 1 - j, k - 1) / C(N,
     k), (B, N).
     """
@@ -30,7 +30,9 @@ def _top(samples: int, wanted: tuple[int, ...]) -> Floats:
     return np.array(rows)
 
 
-def best_of(scores: Floats, right: NDArray[np.bool_] | Floats, wanted: Sequence[int], *, first: bool = False) -> Floats:
+def best_of_n_accuracy(
+    scores: Floats, right: NDArray[np.bool_] | Floats, wanted: Sequence[int], *, first: bool = False
+) -> Floats:
     """How often the sample with the highest score is right, or the mean of what it is worth, for each budget (B,);
     exact. `scores` and `right` are (N,).
     """
@@ -39,11 +41,11 @@ def best_of(scores: Floats, right: NDArray[np.bool_] | Floats, wanted: Sequence[
     if not first:  # each of those that tie is equally likely to be taken
         _, group = np.unique(-ranked, return_inverse=True)
         worth = (np.bincount(group, worth) / np.bincount(group))[group]
-    chances: Floats = _top(len(scores), tuple(wanted)) @ worth
+    chances: Floats = _compute_top_rank_chances(len(scores), tuple(wanted)) @ worth
     return chances
 
 
-def majority(votes: NDArray[np.int64], right: NDArray[np.bool_], wanted: Sequence[int]) -> Floats:
+def subset_majority_accuracy(votes: NDArray[np.int64], right: NDArray[np.bool_], wanted: Sequence[int]) -> Floats:
     """How often the commonest vote is right, for each budget (B,); ties by chance; exact. -1 is no vote.
 
     Subsets in which the right answer has j votes, no other has more and t others have as many are counted by generating
@@ -58,7 +60,7 @@ def majority(votes: NDArray[np.int64], right: NDArray[np.bool_], wanted: Sequenc
         others = [count for vote, count in counts.items() if vote != answer]
         blank = total - sum(counts.values())
         for j in range(1, counts[answer] + 1):
-            ways = _ways([count for count in others if count >= j], j, total)
+            ways = _count_vote_ways([count for count in others if count >= j], j, total)
             free = [float(comb(blank + sum(count for count in others if count < j), v)) for v in range(total + 1)]
             shared = (ways / np.arange(1, len(ways) + 1)[:, None]).sum(axis=0)
             chosen = np.convolve(shared, free)  # by how many samples stand beside the j
@@ -66,7 +68,7 @@ def majority(votes: NDArray[np.int64], right: NDArray[np.bool_], wanted: Sequenc
     return accuracies
 
 
-def _ways(counts: Sequence[int], most: int, total: int) -> Floats:
+def _count_vote_ways(counts: Sequence[int], most: int, total: int) -> Floats:
     """In how many ways answers with these counts take d of a subset's places, none more than `most`, t of them just as
     many: (T, D).
     """
@@ -80,7 +82,9 @@ def _ways(counts: Sequence[int], most: int, total: int) -> Floats:
     return ways
 
 
-def drawn(samples: int, subsets: int, wanted: Sequence[int], seed: Sequence[int]) -> list[NDArray[np.bool_]]:
+def draw_nested_subsets(
+    samples: int, subsets: int, wanted: Sequence[int], seed: Sequence[int]
+) -> list[NDArray[np.bool_]]:
     """For each budget random subsets of the samples (S, N), True where a sample belongs; those of larger budgets hold
     the smaller ones.
     """
@@ -88,7 +92,7 @@ def drawn(samples: int, subsets: int, wanted: Sequence[int], seed: Sequence[int]
     return [ranks < k for k in wanted]
 
 
-def voted(
+def weighted_vote_accuracy(
     votes: NDArray[np.int64],
     weights: Floats,
     right: NDArray[np.bool_],
@@ -111,13 +115,15 @@ def voted(
         sums = np.where(present, subset @ (cast * weights[:, None]), -np.inf)
         leads = present & (sums == sums.max(axis=1, keepdims=True))
         if first:
-            leads &= _earliest(subset, cast, leads)
+            leads &= _find_earliest_leaders(subset, cast, leads)
         share = leads @ correct / np.maximum(leads.sum(axis=1), 1)  # no votes at all are wrong
         accuracies.append(share.mean())
     return np.array(accuracies)
 
 
-def _earliest(subset: NDArray[np.bool_], cast: NDArray[np.bool_], leads: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def _find_earliest_leaders(
+    subset: NDArray[np.bool_], cast: NDArray[np.bool_], leads: NDArray[np.bool_]
+) -> NDArray[np.bool_]:
     """Which of the leading answers (S, M) has the first sample in its subset."""
     first_samples = np.where(subset[:, :, None] & cast, np.arange(len(cast))[:, None], len(cast)).min(axis=1)
     first_samples = np.where(leads, first_samples, len(cast))

@@ -11,12 +11,12 @@ from tasks.extensions.suites.results import SuiteResult
 LONGEST = 6000  # characters of an answer on the page; suite_answers.parquet has all of it
 
 
-def data(results: Sequence[SuiteResult], baseline: str) -> dict[str, Any]:
+def build_answer_data(results: Sequence[SuiteResult], baseline: str) -> dict[str, Any]:
     """Policies, and for each problem what was asked and each policy's greedy answer; null where a policy was not
     asked.
     """
-    methods = _methods(results)
-    policy_answers = [_answers(result, methods) for result in results]
+    methods = _list_extraction_methods(results)
+    policy_answers = [_index_answers_by_problem(result, methods) for result in results]
     problems = pd.concat([result.asked for result in results]).drop_duplicates("problem_id")
     names = [result.policy for result in results]
     return {
@@ -39,12 +39,12 @@ def data(results: Sequence[SuiteResult], baseline: str) -> dict[str, Any]:
     }
 
 
-def _methods(results: Sequence[SuiteResult]) -> list[str]:
+def _list_extraction_methods(results: Sequence[SuiteResult]) -> list[str]:
     first = results[0].answers["by_method"].iloc[0]
     return list(json.loads(first)) if first else []
 
 
-def _answers(result: SuiteResult, methods: Sequence[str]) -> dict[str, list[Any]]:
+def _index_answers_by_problem(result: SuiteResult, methods: Sequence[str]) -> dict[str, list[Any]]:
     """By problem: text, extracted, right, ended, length, the verdicts by method as digits, and the share of the samples
     that are right.
     """
@@ -53,7 +53,7 @@ def _answers(result: SuiteResult, methods: Sequence[str]) -> dict[str, list[Any]
     greedy = result.answers[result.answers["temperature"] == 0]
     return {
         row["problem_id"]: [
-            _shown(row["response"]),
+            _truncate_text(row["response"]),
             row["extracted"],
             int(row["right"]),
             int(row["ended"]),
@@ -65,5 +65,5 @@ def _answers(result: SuiteResult, methods: Sequence[str]) -> dict[str, list[Any]
     }
 
 
-def _shown(text: str) -> str:
+def _truncate_text(text: str) -> str:
     return text if len(text) <= LONGEST else f"{text[:LONGEST]} […]"

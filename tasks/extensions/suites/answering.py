@@ -32,7 +32,7 @@ class AnswerSampling:
     strip_thinking: bool
 
 
-def fitting(
+def filter_fitting_problems(
     suite: Suite,
     model: PretrainedCausalLM,
     tokenizer: Tokenizer,
@@ -43,10 +43,10 @@ def fitting(
     """The problems after which the model has positions left for an answer; a line on standard error tells of the
     others.
     """
-    room = chat.positions(model)
+    room = chat.get_max_positions(model)
     if room is None or suite.scoring == "likelihood":
         return [*problems]
-    lengths = [len(tokens) for tokens in prompting.encoded(suite, tokenizer, problems, examples)]
+    lengths = [len(tokens) for tokens in prompting.encode_suite_prompts(suite, tokenizer, problems, examples)]
     kept = [problem for problem, length in zip(problems, lengths, strict=True) if length + max_new_tokens <= room]
     if not kept:
         raise DataError(
@@ -65,7 +65,7 @@ def fitting(
     return kept
 
 
-def answered(
+def answer_and_score_problems(
     suite: Suite,
     model: PretrainedCausalLM,
     tokenizer: Tokenizer,
@@ -76,17 +76,21 @@ def answered(
 ) -> pd.DataFrame:
     """All answers: the greedy ones, or those that are likeliest, then the samples."""
     if suite.scoring == "likelihood":
-        return pd.DataFrame(list(_chosen(suite, model, tokenizer, problems, examples, sampling.batch_size)))
-    prompts = prompting.encoded(suite, tokenizer, problems, examples)
+        return pd.DataFrame(
+            list(_iterate_likelihood_rows(suite, model, tokenizer, problems, examples, sampling.batch_size))
+        )
+    prompts = prompting.encode_suite_prompts(suite, tokenizer, problems, examples)
     counts = {0.0: 1, **({sampling.temperature: sampling.samples} if sampling.samples else {})}
     rows: list[Record] = []
     for part, (temperature, samples) in enumerate(counts.items()):
-        with tracking.part(part, len(counts)):
-            rows += _generated(suite, model, tokenizer, problems, prompts, sampling, verifier, temperature, samples)
+        with tracking.show_progress_as_part(part, len(counts)):
+            rows += _iterate_generated_rows(
+                suite, model, tokenizer, problems, prompts, sampling, verifier, temperature, samples
+            )
     return pd.DataFrame(rows)
 
 
-def _chosen(
+def _iterate_likelihood_rows(
     suite: Suite,
     model: PretrainedCausalLM,
     tokenizer: Tokenizer,
@@ -94,8 +98,8 @@ def _chosen(
     examples: Sequence[SuiteProblem],
     batch_size: int,
 ) -> Iterator[Record]:
-    encoded_problems = likelihood.pairs(suite, tokenizer, problems, examples)
-    if cut := likelihood.cut(encoded_problems, room := chat.positions(model)):
+    encoded_problems = likelihood.encode_contexts_and_choices(suite, tokenizer, problems, examples)
+    if cut := likelihood.count_truncated_contexts(encoded_problems, room := chat.get_max_positions(model)):
         print(
             f"{suite.title}: {cut} of {len(encoded_problems)} prompts do not fit into the {room} positions of the "
             "model with their choices, and "
@@ -103,9 +107,9 @@ def _chosen(
             file=sys.stderr,
             flush=True,
         )
-    values = likelihood.log_likelihoods(model, encoded_problems, tokenizer.pad_token_id, batch_size)
+    values = likelihood.compute_choice_log_likelihoods(model, encoded_problems, tokenizer.pad_token_id, batch_size)
     for problem, log_likelihoods, (_, choices) in zip(problems, values, encoded_problems, strict=True):
-        chosen = scoring.choose(problem, log_likelihoods)
+        chosen = scoring.choose_most_likely(problem, log_likelihoods)
         chosen_index = [label for label, _ in problem.choices].index(chosen.chosen)
         yield {
             "problem_id": problem.problem_id,
@@ -123,7 +127,7 @@ def _chosen(
         }
 
 
-def _generated(
+def _iterate_generated_rows(
     suite: Suite,
     model: PretrainedCausalLM,
     tokenizer: Tokenizer,
@@ -134,7 +138,7 @@ def _generated(
     temperature: float,
     samples: int,
 ) -> Iterator[Record]:
-    drawn = rollouts.sample(
+    drawn = rollouts.sample_rollouts(
         model,
         prompts,
         samples=samples,
@@ -145,13 +149,15 @@ def _generated(
         batch_size=sampling.batch_size,
     )
     starts = range(0, len(problems), sampling.batch_size)
-    for start, batch in zip(starts, tracking.progress(drawn, len(starts)), strict=True):
+    for start, batch in zip(starts, tracking.iterate_with_progress(drawn, len(starts)), strict=True):
         ended = batch.ended.tolist()
-        whole = [chat.decode(tokenizer, *completion) for completion in zip(batch.responses(), ended, strict=True)]
-        texts = [answers.without_thinking(text) if sampling.strip_thinking else text for text in whole]
-        texts = [prompting.cut(suite.prompt, text) for text in texts]
+        whole = [
+            chat.decode_response(tokenizer, *completion) for completion in zip(batch.responses(), ended, strict=True)
+        ]
+        texts = [answers.remove_thinking_blocks(text) if sampling.strip_thinking else text for text in whole]
+        texts = [prompting.truncate_at_stop(suite.prompt, text) for text in texts]
         row_problems = [problems[start + row // samples] for row in range(len(texts))]
-        judged = scoring.verdicts(suite, row_problems, texts, verifier, compared=temperature == 0)
+        judged = scoring.judge_responses(suite, row_problems, texts, verifier, compared=temperature == 0)
         lengths = batch.mask.sum(dim=1).tolist()
         for row, (problem, text, verdict) in enumerate(zip(row_problems, texts, judged, strict=True)):
             yield {

@@ -20,8 +20,8 @@ def run(config: BenchmarkPagesConfig, benchmarks: Path, out: Path) -> Metrics:
             f"branches.benchmark_pages: expected an entry {out.name!r}, which the folder of the pages is named after"
         )
     shown = config.comparisons[out.name]
-    suite_results = [results.read(benchmarks / cell) for cell in shown.cells]
-    return pages.write(suite_results, shown.baseline, out)
+    suite_results = [results.load_suite_result(benchmarks / cell) for cell in shown.cells]
+    return pages.write_suite_pages(suite_results, shown.baseline, out)
 
 
 if __name__ == "__main__":

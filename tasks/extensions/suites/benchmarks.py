@@ -16,17 +16,25 @@ METRICS = evaluating.METRICS
 
 def run(config: BenchmarksConfig, policy: Path, suites: Path, out: Path) -> Metrics:
     """Ask, score and summarise; `out` is named after its cell, and gets the tables that the pages read."""
-    cell = cell_of(config, out.name)
-    problems = reading.problems(cell.suite, suites, cell.revision, config.problems)
-    examples = reading.examples(cell.suite, suites, cell.shots)
+    cell = get_cell(config, out.name)
+    problems = reading.load_suite_problems(cell.suite, suites, cell.revision, config.problems)
+    examples = reading.load_suite_examples(cell.suite, suites, cell.shots)
     model, tokenizer = models.load_model(policy), models.load_tokenizer(policy)
-    metrics = evaluating.evaluate(
-        cell.suite, cell.policy, problems, examples, model, tokenizer, sampling(config, cell), config.pass_at, out
+    metrics = evaluating.evaluate_on_suite(
+        cell.suite,
+        cell.policy,
+        problems,
+        examples,
+        model,
+        tokenizer,
+        build_answer_sampling(config, cell),
+        config.pass_at,
+        out,
     )
     return metrics
 
 
-def cell_of(config: BenchmarksConfig, name: str) -> Cell:
+def get_cell(config: BenchmarksConfig, name: str) -> Cell:
     """The entry of this name."""
     if name not in config.cells:
         raise ConfigError(
@@ -35,7 +43,7 @@ def cell_of(config: BenchmarksConfig, name: str) -> Cell:
     return config.cells[name]
 
 
-def sampling(config: BenchmarksConfig, cell: Cell) -> AnswerSampling:
+def build_answer_sampling(config: BenchmarksConfig, cell: Cell) -> AnswerSampling:
     """How the policy answers."""
     return AnswerSampling(
         config.seed,

@@ -44,7 +44,7 @@ def evaluate(
     options += [f"--suites={suites.absolute()}"] if suites is not None else []
     numbers = {"problems": problems, "samples": samples, "max-new-tokens": max_new_tokens, "batch-size": batch_size}
     numbers["shots"] = shots
-    return model_commands.start_evaluation(
+    return model_commands.run_model_evaluation(
         find_root(), "tasks.extensions.suites.evaluation", model, revision, Path("suites"), out, options, numbers
     )
 

@@ -29,7 +29,7 @@ METRICS = {
 }
 
 
-def evaluate(
+def evaluate_on_suite(
     name: str,
     policy: str,
     problems: Sequence[SuiteProblem],
@@ -43,22 +43,22 @@ def evaluate(
     """The METRICS of the answers of the model, which pages call `policy`; writes suite_problems.parquet,
     suite_answers.parquet, measures.parquet and benchmark.json to `out`.
     """
-    suite = reading.suite(name)
-    kept = answering.fitting(suite, model, tokenizer, problems, examples, sampling.max_new_tokens)
+    suite = reading.get_suite(name)
+    kept = answering.filter_fitting_problems(suite, model, tokenizer, problems, examples, sampling.max_new_tokens)
     with Verifier() as verifier:
-        readable = scoring.readable(suite, kept, verifier)
-        answers = answering.answered(suite, model, tokenizer, kept, examples, sampling, verifier)
-    values = measuring.per_problem(answers, pass_at)
+        readable = scoring.validate_reference_answers(suite, kept, verifier)
+        answers = answering.answer_and_score_problems(suite, model, tokenizer, kept, examples, sampling, verifier)
+    values = measuring.compute_problem_metrics(answers, pass_at)
     long = values.rename_axis("problem_id").reset_index().melt("problem_id", var_name="metric")
-    tables.write(SuiteQuestions, asked(kept, readable), out / "suite_problems.parquet")
-    tables.write(Answers, answers, out / "suite_answers.parquet")
-    tables.write(Measures, long, out / "measures.parquet")
-    tracking.log_table(answers.head(SHOWN), f"answers-{name}.json")
+    tables.write_table(SuiteQuestions, build_problem_table(kept, readable), out / "suite_problems.parquet")
+    tables.write_table(Answers, answers, out / "suite_answers.parquet")
+    tables.write_table(Measures, long, out / "measures.parquet")
+    tracking.record_table(answers.head(SHOWN), f"answers-{name}.json")
     metrics: dict[str, Any] = {
         "asked": len(kept),
         "left_out": len(problems) - len(kept),
         "unreadable": readable.count(False),
-        **{metric: asdict(estimate) for metric, estimate in measuring.summary(values).items()},
+        **{metric: asdict(estimate) for metric, estimate in measuring.estimate_metric_means(values).items()},
     }
     described = {
         "policy": policy,
@@ -72,7 +72,7 @@ def evaluate(
     return metrics
 
 
-def asked(problems: Sequence[SuiteProblem], readable: Sequence[bool]) -> pd.DataFrame:
+def build_problem_table(problems: Sequence[SuiteProblem], readable: Sequence[bool]) -> pd.DataFrame:
     """The problems as a table (schema Asked)."""
     rows = [
         {
@@ -89,11 +89,14 @@ def asked(problems: Sequence[SuiteProblem], readable: Sequence[bool]) -> pd.Data
     return pd.DataFrame(rows)
 
 
-def columns(metrics_by_suite: Mapping[str, Mapping[str, Any]]) -> dict[str, tuple[str, float]]:
+def compute_headline_columns(metrics_by_suite: Mapping[str, Mapping[str, Any]]) -> dict[str, tuple[str, float]]:
     """A table's columns: for each suite its headline metric and that metric's mean, then their average over the
     suites.
     """
-    named = {name: measuring.headline(reading.suite(name), metrics) for name, metrics in metrics_by_suite.items()}
+    named = {
+        name: measuring.select_headline_metric(reading.get_suite(name), metrics)
+        for name, metrics in metrics_by_suite.items()
+    }
     cells = {name: (metric, float(metrics_by_suite[name][metric]["mean"])) for name, metric in named.items()}
     if len(cells) > 1:
         cells["average"] = ("of the columns", sum(value for _, value in cells.values()) / len(cells))

@@ -17,7 +17,7 @@ from tasks.extensions.suites.configs.benchmarks import BenchmarksConfig, Cell
 from tasks.stage import read_section
 
 
-def suites_of(arguments: argparse.Namespace) -> tuple[BenchmarksConfig, dict[str, Cell]]:
+def parse_suite_cells(arguments: argparse.Namespace) -> tuple[BenchmarksConfig, dict[str, Cell]]:
     """The section `benchmarks` with what the command line says otherwise, and a cell for each of the suites NAME or
     NAME@COMMIT.
     """
@@ -25,7 +25,7 @@ def suites_of(arguments: argparse.Namespace) -> tuple[BenchmarksConfig, dict[str
     cells = {}
     for named in arguments.suite.split(","):
         name, _, revision = named.strip().partition("@")
-        if reading.suite(name) and name in cells:
+        if reading.get_suite(name) and name in cells:
             raise ConfigError(f"--suite {arguments.suite}: expected each suite once, got {name} twice")
         cells[name] = Cell(
             policy=arguments.model,
@@ -38,49 +38,51 @@ def suites_of(arguments: argparse.Namespace) -> tuple[BenchmarksConfig, dict[str
     return BenchmarksConfig.model_validate_json(json.dumps(section)), cells
 
 
-def run(arguments: argparse.Namespace) -> Mapping[str, Any]:
+def run_suites(arguments: argparse.Namespace) -> Mapping[str, Any]:
     """Ask the suites, write each one's tables to its folder in `arguments.out`, and return its measures by its name."""
-    config, cells = suites_of(arguments)
+    config, cells = parse_suite_cells(arguments)
     folder = arguments.suites or Path(config.folder)
     suites = {
         name: (
-            reading.problems(name, folder, cell.revision, config.problems),
-            reading.examples(name, folder, cell.shots),
+            reading.load_suite_problems(name, folder, cell.revision, config.problems),
+            reading.load_suite_examples(name, folder, cell.shots),
         )
         for name, cell in cells.items()
     }
-    loaded = evaluation.load(arguments.model, arguments.revision, None)
+    loaded = evaluation.load_models(arguments.model, arguments.revision, None)
     measures = {}
     for name, (problems, examples) in suites.items():
-        measures[name] = evaluating.evaluate(
+        measures[name] = evaluating.evaluate_on_suite(
             name,
             Path(arguments.model).name,
             problems,
             examples,
             loaded.policy,
             loaded.tokenizer,
-            benchmarks.sampling(config, cells[name]),
+            benchmarks.build_answer_sampling(config, cells[name]),
             config.pass_at,
             arguments.out / name,
         )
-    pages.write([results.read(arguments.out / name) for name in measures], "", arguments.out / "pages")
+    pages.write_suite_pages(
+        [results.load_suite_result(arguments.out / name) for name in measures], "", arguments.out / "pages"
+    )
     (arguments.out / "benchmarks.json").write_text(json.dumps(measures, indent=1) + "\n")
     return measures
 
 
-def shown(measures: Mapping[str, Any]) -> Iterator[str]:
+def format_suite_lines(measures: Mapping[str, Any]) -> Iterator[str]:
     """The columns of a table, one on a line: the suite, its headline metric in percent with its interval, and their
     average.
     """
-    for name, (metric, mean) in evaluating.columns(measures).items():
+    for name, (metric, mean) in evaluating.compute_headline_columns(measures).items():
         interval = measures.get(name, {}).get(metric)
         bounds = f"  ({100 * interval['low']:.1f} to {100 * interval['high']:.1f})" if interval else ""
         yield f"{name:<24}{100 * mean:8.1f} %{bounds}  {metric.removeprefix('right_').replace('_', ' ')}"
 
 
-def parsed(arguments: Sequence[str]) -> argparse.Namespace:
+def parse_suite_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     """The command line."""
-    parser = evaluation.parser("tasks.extensions.suites.evaluation", __doc__ or "")
+    parser = evaluation.build_evaluation_parser("tasks.extensions.suites.evaluation", __doc__ or "")
     parser.add_argument("--suite", required=True)
     parser.add_argument("--suites", type=Path)
     parser.add_argument("--shots", type=int, default=0)
@@ -89,12 +91,12 @@ def parsed(arguments: Sequence[str]) -> argparse.Namespace:
 
 def main() -> None:
     """Exit code 2 with one line on standard error where the model or a suite cannot be used."""
-    arguments = parsed(sys.argv[1:])
+    arguments = parse_suite_arguments(sys.argv[1:])
     metrics = arguments.out / "benchmarks.json"
-    measures = evaluation.recorded(run, arguments, arguments.suite, metrics)
+    measures = evaluation.record_evaluation(run_suites, arguments, arguments.suite, metrics)
     count = f"{len(measures)} suite{'s' if len(measures) != 1 else ''}"
     print(f"{arguments.model}: {count}, 95 % intervals over problems")
-    print("\n".join(shown(measures)))
+    print("\n".join(format_suite_lines(measures)))
     print(f"all measures: {metrics}; every answer to read: {arguments.out / 'pages/benchmarks.html'}")
 
 

@@ -20,7 +20,7 @@ REWARD = "verifiable reward"
 MINERVA = ("final answer is $", "$. I hope")
 
 
-def sentence(response: str) -> str | None:
+def extract_answer_sentence(response: str) -> str | None:
     """What stands behind the last "answer is", up to the end of its line, without a last full stop and signs of
     mathematics.
     """
@@ -31,20 +31,20 @@ def sentence(response: str) -> str | None:
     return text.removesuffix(".").strip("$ ") or None
 
 
-def line(response: str) -> str | None:
+def extract_answer_line(response: str) -> str | None:
     """What stands on the last line `#### ...`."""
     line_texts = [match[1].strip() for match in answers.ANSWER_LINE.finditer(response)]
     return next((text for text in reversed(line_texts) if text), None)
 
 
-def last_number(response: str) -> str | None:
+def extract_last_number(response: str) -> str | None:
     """The last number, in digits."""
-    numbers = numerals.numbers(response)
-    number = numerals.parts(numbers[-1]) if numbers else None
+    numbers = numerals.find_numbers(response)
+    number = numerals.parse_number_parts(numbers[-1]) if numbers else None
     return number.plain if number else None
 
 
-def qwen(response: str) -> str | None:
+def extract_qwen_answer(response: str) -> str | None:
     """Minerva's sentence, else the last box, else what follows the last "he answer is" or "final answer is", else the
     last number.
     """
@@ -52,7 +52,7 @@ def qwen(response: str) -> str | None:
     if begin in response and end in response:
         answer = response.partition(begin)[2].partition(end)[0].strip()
     elif "boxed" in response:
-        answer = _last_box(response)
+        answer = _extract_last_box(response)
     elif (
         mark := next((phrase for phrase in ("he answer is", "final answer is") if phrase in response), None)
     ) is not None:
@@ -64,7 +64,7 @@ def qwen(response: str) -> str | None:
     return answer.strip() or None
 
 
-def _last_box(response: str) -> str:
+def _extract_last_box(response: str) -> str:
     """What the last box holds; up to the end where it is not closed, or up to the next $ where it has no braces."""
     inside = response.rpartition("boxed")[2]
     if not inside.startswith("{"):
@@ -77,45 +77,45 @@ def _last_box(response: str) -> str:
     return inside[1:]
 
 
-def strict_match(response: str) -> str | None:
+def extract_strict_match(response: str) -> str | None:
     """The number of the first line `#### N`."""
     match = STRICT_MATCH.search(response)
     return match[1].strip() if match else None
 
 
-def flexible_extract(response: str) -> str | None:
+def extract_flexible_match(response: str) -> str | None:
     """The last run of digits, points, commas and dollar signs."""
     matches = FLEXIBLE_EXTRACT.findall(response)
     return next((part for part in matches[-1] if part), "").strip() or None if matches else None
 
 
-def bare_letter(response: str) -> str | None:
+def extract_bare_letter(response: str) -> str | None:
     """The whole response without spaces around it and punctuation, as a letter is compared."""
     return response.strip().translate(str.maketrans("", "", string.punctuation)).upper() or None
 
 
-def verifiable(response: str) -> str | None:
+def extract_for_verifiable_reward(response: str) -> str | None:
     """All of it: the verifiable reward finds and compares the answer by its own rules."""
     return response or None
 
 
-def whole(response: str) -> str | None:
+def extract_whole_response(response: str) -> str | None:
     """All of it."""
     return response or None
 
 
 METHODS: dict[str, Callable[[str], str | None]] = {
-    "qwen": qwen,
-    "box": answers.boxed,
-    "sentence": sentence,
-    "line": line,
-    "last number": last_number,
-    "strict-match": strict_match,
-    "flexible-extract": flexible_extract,
-    "letter": choices.choice,
-    "bare letter": bare_letter,
-    "whole": whole,
-    REWARD: verifiable,
+    "qwen": extract_qwen_answer,
+    "box": answers.find_last_boxed_text,
+    "sentence": extract_answer_sentence,
+    "line": extract_answer_line,
+    "last number": extract_last_number,
+    "strict-match": extract_strict_match,
+    "flexible-extract": extract_flexible_match,
+    "letter": choices.find_chosen_letter,
+    "bare letter": extract_bare_letter,
+    "whole": extract_whole_response,
+    REWARD: extract_for_verifiable_reward,
 }
 OF_MATHEMATICS = ("qwen", "box", "sentence", "line", "last number", "strict-match", "flexible-extract", REWARD)
 OF_LETTERS = ("letter", "bare letter")

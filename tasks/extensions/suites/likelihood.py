@@ -21,20 +21,20 @@ Tokens = list[int]
 Pairs = list[tuple[Tokens, list[Tokens]]]  # a context and its choices
 
 
-def pairs(
+def encode_contexts_and_choices(
     suite: Suite, tokenizer: Tokenizer, problems: Sequence[SuiteProblem], examples: Sequence[SuiteProblem]
 ) -> Pairs:
     """Context and choices of each problem as tokens."""
     encoded_problems = []
     for problem in problems:
-        context = prompting.text(suite, problem, examples)
-        before = prompting.plain(tokenizer, context)
-        wholes = [prompting.plain(tokenizer, f"{context} {text}") for _, text in problem.choices]
+        context = prompting.build_prompt_text(suite, problem, examples)
+        before = prompting.tokenize_plain_text(tokenizer, context)
+        wholes = [prompting.tokenize_plain_text(tokenizer, f"{context} {text}") for _, text in problem.choices]
         encoded_problems.append((before, [whole[len(before) :] for whole in wholes]))
     return encoded_problems
 
 
-def cut(encoded_problems: Pairs, room: int | None) -> int:
+def count_truncated_contexts(encoded_problems: Pairs, room: int | None) -> int:
     """Of how many contexts the beginning is not read, since a choice behind them would be beyond the model's `room`
     positions.
     """
@@ -43,13 +43,13 @@ def cut(encoded_problems: Pairs, room: int | None) -> int:
 
 
 @torch.no_grad()
-def log_likelihoods(
+def compute_choice_log_likelihoods(
     model: PretrainedCausalLM, encoded_problems: Pairs, pad: int, batch_size: int
 ) -> Iterator[list[float]]:
     """For each context the log-likelihoods of its choices, in order; `batch_size` contexts at a time."""
-    room = chat.positions(model)
+    room = chat.get_max_positions(model)
     starts = range(0, len(encoded_problems), batch_size)
-    for start in tracking.progress(iter(starts), len(starts)):
+    for start in tracking.iterate_with_progress(iter(starts), len(starts)):
         batch = encoded_problems[start : start + batch_size]
         longest = (
             max(len(context) for context, _ in batch)
@@ -57,24 +57,27 @@ def log_likelihoods(
             - 1
         )
         if room is None or longest <= room:
-            values = _together(model, batch, pad)
+            values = _compute_batch_log_likelihoods(model, batch, pad)
             for _, choices in batch:
                 yield values[: len(choices)]
                 del values[: len(choices)]
         else:
             for context, choices in batch:
                 yield [
-                    _together(model, [(_cut(context, choice, room), [choice[-room:]])], pad)[0] for choice in choices
+                    _compute_batch_log_likelihoods(
+                        model, [(_truncate_context(context, choice, room), [choice[-room:]])], pad
+                    )[0]
+                    for choice in choices
                 ]
 
 
-def _cut(context: Tokens, choice: Tokens, room: int) -> Tokens:
+def _truncate_context(context: Tokens, choice: Tokens, room: int) -> Tokens:
     """The end of the context that fits before the choice, whose last token is not read; one token at least."""
     return context[-max(1, room + 1 - len(choice)) :]
 
 
-def _together(model: PretrainedCausalLM, batch: Pairs, pad: int) -> list[float]:
+def _compute_batch_log_likelihoods(model: PretrainedCausalLM, batch: Pairs, pad: int) -> list[float]:
     owner = [row for row, (_, choices) in enumerate(batch) for _ in choices]
     answers = [choice for _, choices in batch for choice in choices]
     made = completions.make_completions([context for context, _ in batch], owner, answers, pad)
-    return [float(value) for value in completions.response_logps(model, made).double().cpu()]
+    return [float(value) for value in completions.compute_response_logps(model, made).double().cpu()]

@@ -15,8 +15,8 @@ from tasks.common.estimates import Estimate
 from tasks.extensions.suites.extraction import REWARD
 from tasks.extensions.suites.scoring import LENGTH_NORMALISED
 from tasks.extensions.suites.suite import Suite
-from tasks.language.reporting.measures import label
-from tasks.language.rewards.numerals import number_of
+from tasks.language.reporting.measures import format_temperature_suffix
+from tasks.language.rewards.numerals import parse_optional_number
 
 BY_REWARD = "right_greedy_by_reward"
 GREEDY, NORMALISED, ENDED, FOUND = "right_greedy", "right_greedy_normalised", "ended_greedy", "extracted_greedy"
@@ -41,7 +41,7 @@ METRICS = {
 }
 
 
-def per_problem(answers: pd.DataFrame, pass_at: Sequence[int]) -> pd.DataFrame:
+def compute_problem_metrics(answers: pd.DataFrame, pass_at: Sequence[int]) -> pd.DataFrame:
     """One row for each problem by its id, one column for each metric."""
     greedy = answers[answers["temperature"] == 0].set_index("problem_id")
     values: dict[str, pd.Series] = {GREEDY: greedy["right"]}
@@ -54,42 +54,42 @@ def per_problem(answers: pd.DataFrame, pass_at: Sequence[int]) -> pd.DataFrame:
         values |= {ENDED: greedy["ended"], FOUND: greedy["extracted"] != ""}
         values |= {LATE: greedy["timed_out"]} if "timed_out" in greedy else {}
     for temperature, sampled in answers[answers["temperature"] > 0].groupby("temperature"):
-        values |= _sampled(sampled, label(float(str(temperature))), pass_at)
+        values |= _compute_sampled_metrics(sampled, format_temperature_suffix(float(str(temperature))), pass_at)
     return pd.DataFrame(values).astype(float).sort_index()
 
 
-def _sampled(sampled: pd.DataFrame, how: str, pass_at: Sequence[int]) -> dict[str, pd.Series]:
+def _compute_sampled_metrics(sampled: pd.DataFrame, how: str, pass_at: Sequence[int]) -> dict[str, pd.Series]:
     problems = sampled.groupby("problem_id")
     k, right = int(problems.size().iloc[0]), problems["right"].sum()
     metrics = {f"{MEAN}{k}_{how}": problems["right"].mean()}
     for at in pass_at:
         if at <= k:
             metrics[f"right_pass_at_{at}_{how}"] = pd.Series(estimates.pass_at_k(right, k, at), right.index)
-    voted = {problem_id: _majority(problem_answers) for problem_id, problem_answers in problems}
+    voted = {problem_id: _compute_majority_accuracy(problem_answers) for problem_id, problem_answers in problems}
     return {**metrics, f"right_majority_at_{k}_{how}": pd.Series(voted)}
 
 
-def _majority(drawn: pd.DataFrame) -> float:
+def _compute_majority_accuracy(drawn: pd.DataFrame) -> float:
     """Whether the commonest answer is right: right ones are one answer, wrong ones if they are one number or one
     text.
     """
     votes: list[object] = []
     for text, right in zip(drawn["extracted"], drawn["right"], strict=True):
-        votes.append(RIGHT_ANSWER if right else _value(text))
-    return estimates.majority(votes, RIGHT_ANSWER)
+        votes.append(RIGHT_ANSWER if right else _parse_vote(text))
+    return estimates.majority_vote_accuracy(votes, RIGHT_ANSWER)
 
 
-def _value(text: str) -> object:
-    value = number_of(text)
+def _parse_vote(text: str) -> object:
+    value = parse_optional_number(text)
     return value if value is not None else text or None
 
 
-def summary(values: pd.DataFrame) -> dict[str, Estimate]:
+def estimate_metric_means(values: pd.DataFrame) -> dict[str, Estimate]:
     """Every metric's mean over problems with Wilson's interval."""
-    return {str(name): estimates.share(values[name]) for name in values}
+    return {str(name): estimates.estimate_share(values[name]) for name in values}
 
 
-def headline(suite: Suite, metrics: Mapping[str, object]) -> str:
+def select_headline_metric(suite: Suite, metrics: Mapping[str, object]) -> str:
     """The metric of the suite that stands in a table with others: the mean over samples where that is its convention
     and there are any.
     """
@@ -97,15 +97,15 @@ def headline(suite: Suite, metrics: Mapping[str, object]) -> str:
     return means[0] if suite.headline == "mean" and means else GREEDY
 
 
-def groups(problems: pd.DataFrame, values: pd.Series, column: str) -> dict[str, Estimate]:
+def estimate_means_by_group(problems: pd.DataFrame, values: pd.Series, column: str) -> dict[str, Estimate]:
     """The mean of a metric by level or subject, where there are several."""
     kinds = problems.set_index("problem_id")[column]
     if kinds.nunique() < 2:
         return {}
-    return {str(kind): estimates.share(values.loc[group.index]) for kind, group in kinds.groupby(kinds)}
+    return {str(kind): estimates.estimate_share(values.loc[group.index]) for kind, group in kinds.groupby(kinds)}
 
 
-def agreement(answers: pd.DataFrame) -> dict[str, tuple[float, float]]:
+def compare_extraction_methods(answers: pd.DataFrame) -> dict[str, tuple[float, float]]:
     """Of each method of extraction: the share of the greedy answers that are right by it, and on which it agrees with
     the suite's own.
     """

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from tasks.extensions.suites import reading
-from tasks.preflight.data import Configs, is_made
+from tasks.preflight.data import Configs, is_stage_output
 
 SECTIONS = ("benchmarks",)
 
@@ -17,12 +17,12 @@ def read(configs: Configs, stages: Collection[str]) -> Iterator[str]:
     cells = config.cells.items() if "benchmarks" in stages else ()
     cells = cells or [(name, cell) for name, cell in config.cells.items() if f"benchmarks@{name}" in stages]
     for name, cell in cells:
-        reading.suite(cell.suite)
+        reading.get_suite(cell.suite)
         if cell.revision is not None:
-            reading.check_revision(cell.suite, cell.revision)
-        if is_made(config.folder):
+            reading.check_suite_revision(cell.suite, cell.revision)
+        if is_stage_output(config.folder):
             continue
         if cell.revision is None:
-            count = len(reading.problems(cell.suite, Path(config.folder), None, config.problems))
+            count = len(reading.load_suite_problems(cell.suite, Path(config.folder), None, config.problems))
             yield f"benchmarks: {name}: {count:,} problems of {cell.suite} in {config.folder}"
-        reading.examples(cell.suite, Path(config.folder), cell.shots)
+        reading.load_suite_examples(cell.suite, Path(config.folder), cell.shots)

@@ -11,7 +11,7 @@ from tasks.language.data import chat, prompts
 PLACE = re.compile(r"\{(question|choices|solution|answer|letter)\}")
 
 
-def filled(template: str, problem: SuiteProblem, *, chat_turn: bool = False) -> str:
+def fill_template(template: str, problem: SuiteProblem, *, chat_turn: bool = False) -> str:
     """A template with what it names of the problem; braces in the problem's own text stay.
 
     A turn has no spaces around the question.
@@ -28,54 +28,61 @@ def filled(template: str, problem: SuiteProblem, *, chat_turn: bool = False) -> 
     return PLACE.sub(lambda match: values[match[1]], template)
 
 
-def text(suite: Suite, problem: SuiteProblem, examples: Sequence[SuiteProblem]) -> str:
+def build_prompt_text(suite: Suite, problem: SuiteProblem, examples: Sequence[SuiteProblem]) -> str:
     """The whole prompt of a suite that is asked in plain text."""
     prompt = suite.prompt
-    shown = [f"{filled(prompt.question, example)} {filled(prompt.example, example)}" for example in examples]
-    return prompt.between.join([*shown, filled(prompt.question, problem)])
+    shown = [
+        f"{fill_template(prompt.question, example)} {fill_template(prompt.example, example)}" for example in examples
+    ]
+    return prompt.between.join([*shown, fill_template(prompt.question, problem)])
 
 
-def encoded(
+def encode_suite_prompts(
     suite: Suite, tokenizer: Tokenizer, problems: Sequence[SuiteProblem], examples: Sequence[SuiteProblem]
 ) -> list[list[int]]:
     """The prompts as tokens, with the beginning of the answer where the suite writes it."""
     prompt = suite.prompt
     if prompt.chat:
         rows = [
-            {"question": filled(prompt.question, problem, chat_turn=True), "history": history(prompt, examples)}
+            {
+                "question": fill_template(prompt.question, problem, chat_turn=True),
+                "history": build_example_history(prompt, examples),
+            }
             for problem in problems
         ]
-        token_lists = prompts.encode_rows(tokenizer, rows)
+        token_lists = prompts.encode_prompt_rows(tokenizer, rows)
     else:
-        token_lists = [plain(tokenizer, text(suite, problem, examples)) for problem in problems]
+        token_lists = [
+            tokenize_plain_text(tokenizer, build_prompt_text(suite, problem, examples)) for problem in problems
+        ]
     begun = chat.encode_response(tokenizer, prompt.prefix, ended=False) if prompt.prefix else []
     return [[*tokens, *begun] for tokens in token_lists]
 
 
-def history(prompt: Prompt, examples: Sequence[SuiteProblem]) -> str:
+def build_example_history(prompt: Prompt, examples: Sequence[SuiteProblem]) -> str:
     """The examples as turns before the question, as JSON; empty where there are none."""
     turns = [
         turn
         for example in examples
         for turn in (
-            {"role": "user", "content": filled(prompt.question, example, chat_turn=True)},
-            {"role": "assistant", "content": f"{prompt.prefix} {filled(prompt.example, example)}".strip()},
+            {"role": "user", "content": fill_template(prompt.question, example, chat_turn=True)},
+            {"role": "assistant", "content": f"{prompt.prefix} {fill_template(prompt.example, example)}".strip()},
         )
     ]
     return json.dumps(turns) if turns else ""
 
 
-def plain(tokenizer: Tokenizer, text: str) -> list[int]:
+def tokenize_plain_text(tokenizer: Tokenizer, text: str) -> list[int]:
     """Plain text as tokens, with those that the tokenizer puts before every text; special tokens in it are text.
 
     What it puts behind every text (an end token, where it was saved with add_eos_token) would end the text that is to
     go on.
     """
     tokens = tokenizer(text, add_special_tokens=True, split_special_tokens=True)["input_ids"]
-    return tokens[: len(tokens) - chat.trailing_tokens(tokenizer)]
+    return tokens[: len(tokens) - chat.count_trailing_tokens(tokenizer)]
 
 
-def cut(prompt: Prompt, response: str) -> str:
+def truncate_at_stop(prompt: Prompt, response: str) -> str:
     """The response up to the first stop."""
     ends = [position for stop in prompt.stops if (position := response.find(stop)) >= 0]
     return response[: min(ends, default=len(response))].strip()

@@ -33,7 +33,7 @@ class SuiteResult:
         return Estimate(**self.metrics[metric])
 
 
-def read(folder: Path) -> SuiteResult:
+def load_suite_result(folder: Path) -> SuiteResult:
     """The files that evaluating.py wrote to `folder`; DataError with one line where they are not there."""
     if not (folder / "benchmark.json").is_file():
         raise DataError(f"{folder}: no benchmark.json; expected a folder of the stage benchmarks")
@@ -41,14 +41,14 @@ def read(folder: Path) -> SuiteResult:
     return SuiteResult(
         metrics["policy"],
         metrics["suite"],
-        tables.read(SuiteQuestions, folder / "suite_problems.parquet"),
-        tables.read(Answers, folder / "suite_answers.parquet"),
+        tables.read_table(SuiteQuestions, folder / "suite_problems.parquet"),
+        tables.read_table(Answers, folder / "suite_answers.parquet"),
         read_measures(folder / "measures.parquet"),
         metrics,
     )
 
 
-def by_suite(results: Sequence[SuiteResult]) -> dict[str, list[SuiteResult]]:
+def group_results_by_suite(results: Sequence[SuiteResult]) -> dict[str, list[SuiteResult]]:
     """The results of each suite, suites and policies in the order given; DataError where a policy stands twice in
     one.
     """
@@ -63,7 +63,9 @@ def by_suite(results: Sequence[SuiteResult]) -> dict[str, list[SuiteResult]]:
     return grouped
 
 
-def difference(ours: SuiteResult, baseline: SuiteResult, metric: str) -> tuple[Estimate, Changes | None] | None:
+def estimate_paired_difference(
+    ours: SuiteResult, baseline: SuiteResult, metric: str
+) -> tuple[Estimate, Changes | None] | None:
     """Ours minus the baseline's over the problems that both were asked, as `posttrain compare` has it; None without
     such problems.
 
@@ -73,7 +75,7 @@ def difference(ours: SuiteResult, baseline: SuiteResult, metric: str) -> tuple[E
     if common.empty or metric not in ours.values or metric not in baseline.values:
         return None
     mine, theirs = ours.values.loc[common, metric], baseline.values.loc[common, metric]
-    if (exact := paired_intervals.right_or_wrong(mine, theirs)) is not None:
+    if (exact := paired_intervals.compare_binary_outcomes(mine, theirs)) is not None:
         return exact
-    [drawn] = paired_intervals.bootstrap((mine - theirs).to_frame())
+    [drawn] = paired_intervals.bootstrap_mean_differences((mine - theirs).to_frame())
     return drawn, None

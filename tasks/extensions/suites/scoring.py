@@ -11,8 +11,8 @@ import numpy as np
 
 from tasks.extensions.suites import extraction
 from tasks.extensions.suites.suite import Suite, SuiteProblem
-from tasks.language.rewards.answers import unwrapped
-from tasks.language.rewards.verifier import Verifier, in_box
+from tasks.language.rewards.answers import strip_number_wrapping
+from tasks.language.rewards.verifier import Verifier, format_boxed_answer
 
 LENGTH_NORMALISED = "length normalised"  # the other way to choose by likelihood: acc_norm
 IGNORED = tuple(map(re.compile, (r",", r"\$", r"(?s).*#### ", r"\.$")))  # of lm-evaluation-harness's gsm8k.yaml
@@ -42,7 +42,7 @@ class Choice:
     right_normalised: bool
 
 
-def verdicts(
+def judge_responses(
     suite: Suite, problems: Sequence[SuiteProblem], responses: Sequence[str], verifier: Verifier, *, compared: bool
 ) -> list[AnswerVerdict]:
     """One for each response; `compared`: by other methods too, which costs as much again for each."""
@@ -51,9 +51,9 @@ def verdicts(
     texts_by_method = {name: [extraction.METHODS[name](text) or "" for text in responses] for name in methods}
     right, late = {}, {}
     for name, texts in texts_by_method.items():
-        right[name], late[name] = right_ones(suite, problems, texts, verifier, name)
+        right[name], late[name] = judge_extracted_answers(suite, problems, texts, verifier, name)
     suite_extracted = (
-        [extraction.qwen(text) or "" for text in responses]
+        [extraction.extract_qwen_answer(text) or "" for text in responses]
         if suite.extraction == "whole"
         else texts_by_method[suite.extraction]
     )
@@ -68,7 +68,7 @@ def verdicts(
     ]
 
 
-def right_ones(
+def judge_extracted_answers(
     suite: Suite, problems: Sequence[SuiteProblem], extracted: Sequence[str], verifier: Verifier, method: str
 ) -> tuple[list[bool], list[bool]]:
     """Whether each text is its problem's answer, which an empty one never is, and whether it timed out."""
@@ -79,24 +79,25 @@ def right_ones(
         return [value == 1 for value in verifier(golds, extracted)], verifier.timed_out(golds, extracted)
     if suite.scoring == "exact number":
         return [
-            bool(text) and comparable(text) == comparable(gold) for text, gold in zip(extracted, golds, strict=True)
+            bool(text) and normalize_number_text(text) == normalize_number_text(gold)
+            for text, gold in zip(extracted, golds, strict=True)
         ], never
     if method == "whole":
-        references = [problem.solution or in_box(problem.answer) for problem in problems]
+        references = [problem.solution or format_boxed_answer(problem.answer) for problem in problems]
         scores = verifier.texts(references, extracted)
         return [value == 1 for value in scores], verifier.timed_out(references, extracted)
-    boxed = [in_box(unwrapped(text)) if text else "" for text in extracted]
+    boxed = [format_boxed_answer(strip_number_wrapping(text)) if text else "" for text in extracted]
     return [value == 1 for value in verifier(golds, boxed)], verifier.timed_out(golds, boxed)
 
 
-def comparable(text: str) -> str:
+def normalize_number_text(text: str) -> str:
     """A number as lm-evaluation-harness compares it: by its text, without some signs."""
     for ignored in IGNORED:
         text = ignored.sub("", text)
     return text.lower()
 
 
-def choose(problem: SuiteProblem, log_likelihoods: Sequence[float]) -> Choice:
+def choose_most_likely(problem: SuiteProblem, log_likelihoods: Sequence[float]) -> Choice:
     """The choice of the model; of equal ones the first, as lm-evaluation-harness has it (acc and acc_norm)."""
     labels = [label for label, _ in problem.choices]
     lengths = np.array([len(text) for _, text in problem.choices], dtype=np.float64)
@@ -105,11 +106,12 @@ def choose(problem: SuiteProblem, log_likelihoods: Sequence[float]) -> Choice:
     return Choice(best, best == problem.answer, normalised, normalised == problem.answer)
 
 
-def readable(suite: Suite, problems: Sequence[SuiteProblem], verifier: Verifier) -> list[bool]:
+def validate_reference_answers(suite: Suite, problems: Sequence[SuiteProblem], verifier: Verifier) -> list[bool]:
     """Whether each problem's own answer is right by the suite's scoring: where it is not, no response can be."""
     if suite.columns.choices or suite.scoring == "exact number":
         return [True] * len(problems)
     scores = verifier(
-        [problem.answer for problem in problems], [in_box(unwrapped(problem.answer)) for problem in problems]
+        [problem.answer for problem in problems],
+        [format_boxed_answer(strip_number_wrapping(problem.answer)) for problem in problems],
     )
     return [not math.isnan(value) and value == 1 for value in scores]

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from tasks.common.config import Config, Idle, LocalPath, Seed, stays_below
+from tasks.common.config import Config, Idle, LocalPath, Seed, is_path_inside_folder
 from tasks.language.configs.parts.names import RewardOrPolicy
 
 HUB = ("hub_config", "hub_revision", "hub_split")
@@ -28,7 +28,7 @@ class MixtureDataset(Config):
     @field_validator("location")
     @classmethod
     def _changes_are_noticed(cls, value: str, info: ValidationInfo) -> str:
-        if info.data.get("source") == "file" and not stays_below(value):
+        if info.data.get("source") == "file" and not is_path_inside_folder(value):
             raise ValueError("expected a file below mixture.path, where changes are noticed")
         return value
 

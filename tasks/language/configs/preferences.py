@@ -11,14 +11,14 @@ ANNOTATOR = ("criteria", "temperature", "length_bonus", "tie_margin", "strengths
 NO_JUDGEMENTS = "data/raw/judgements/none"  # a folder that stays as it is, whatever people judge
 
 
-def _are_there(path: str, info: ValidationInfo) -> str:
+def _check_judgements_path(path: str, info: ValidationInfo) -> str:
     if info.data.get("source") == "people" and path == NO_JUDGEMENTS:
         raise ValueError("expected data/raw/judgements, or another folder or file, with source people")
     return path
 
 
 # the file or folder that source people, named before it, reads
-Judgements = Annotated[LocalPath, AfterValidator(_are_there)]
+Judgements = Annotated[LocalPath, AfterValidator(_check_judgements_path)]
 Criteria = Literal["manner", "rubric"]
 Source = Literal["annotator", "people", "files", "hub"]
 

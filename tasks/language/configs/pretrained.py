@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import Field, field_validator
 
 from tasks.common.config import Config, Idle, LocalPath, Seed
-from tasks.language.configs.parts.training import UNUSED, AccumulatingConfig, heads_turn_pairs
+from tasks.language.configs.parts.training import UNUSED, AccumulatingConfig, check_heads_divide_width
 
 # Model types that transformers marks as stateful (`_is_stateful`); the command line does not import transformers.
 RECURRENT = (
@@ -43,4 +43,4 @@ class PretrainedConfig(Config):
     clip: float = Field(gt=0)  # largest norm of the gradient of all weights together; a larger one is scaled down
     training: AccumulatingConfig  # optimizer, schedule, memory
 
-    _turn_pairs = field_validator("heads")(heads_turn_pairs)
+    _turn_pairs = field_validator("heads")(check_heads_divide_width)

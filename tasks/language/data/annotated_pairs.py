@@ -17,8 +17,8 @@ from tasks.common.tables import Record
 from tasks.language.configs.preferences import Criteria
 from tasks.language.data import manner, splits
 from tasks.language.rewards import annotator, rubric
-from tasks.language.rewards.answers import final_answer
-from tasks.language.rewards.numerals import amount, same_number
+from tasks.language.rewards.answers import find_final_answer
+from tasks.language.rewards.numerals import is_same_number, parse_amount
 
 ANNOTATOR = "annotator"  # in place of a person's name
 
@@ -47,21 +47,24 @@ class Score:
         return sum(self.points.values())
 
 
-def by_manner(problem: Record, response: str, ended: bool) -> Score:
+def score_by_manner(problem: Record, response: str, ended: bool) -> Score:
     """What can be seen of a response without the right answer (tasks/language/data/manner.py)."""
-    score = manner.judge(problem["question"], response, ended)
+    score = manner.score_manner(problem["question"], response, ended)
     return Score(vars(score), score.reason)
 
 
-def by_rubric(problem: Record, response: str, ended: bool) -> Score:
+def score_by_rubric(problem: Record, response: str, ended: bool) -> Score:
     """The rubric's points of a response to a row of Problems, by its reference."""
-    score = rubric.score(problem["question"], problem["solution"], problem["answer"], response, ended)
+    score = rubric.score_response(problem["question"], problem["solution"], problem["answer"], response, ended)
     names = ("correctness", "reasoning", "clarity")
     reasons = (f"{name}: {getattr(score, f'{name}_reason')}" for name in names)
     return Score({name: getattr(score, name) for name in names}, "; ".join(reasons))
 
 
-CRITERIA: Mapping[Criteria, Callable[[Record, str, bool], Score]] = {"manner": by_manner, "rubric": by_rubric}
+CRITERIA: Mapping[Criteria, Callable[[Record, str, bool], Score]] = {
+    "manner": score_by_manner,
+    "rubric": score_by_rubric,
+}
 
 
 @dataclass(frozen=True)
@@ -77,42 +80,46 @@ class Perception:
     bounds: tuple[float, ...]
 
 
-def annotate(
+def annotate_responses(
     sampled: pd.DataFrame, problems: Mapping[str, Record], sees: Perception, test_share: float, seed: int
 ) -> Annotated:
     """Score, rank and pair `sampled` (schema Responses) by the problems `problems` by their ids."""
     rng = np.random.default_rng(seed)
     sampled = sampled.sort_values(["prompt_id", "sample"])
-    numeric = all(amount(problems[prompt_id]["answer"]) is not None for prompt_id in sampled["prompt_id"].unique())
-    annotated = Annotated(splits.held_out(sampled["prompt_id"].unique(), test_share, rng))
+    numeric = all(
+        parse_amount(problems[prompt_id]["answer"]) is not None for prompt_id in sampled["prompt_id"].unique()
+    )
+    annotated = Annotated(splits.draw_held_out_prompts(sampled["prompt_id"].unique(), test_share, rng))
     for _, group in sampled.groupby("prompt_id"):
-        rows = tables.records(group)
+        rows = tables.list_records(group)
         prompt_id: str = rows[0]["prompt_id"]
         scores = [CRITERIA[sees.criteria](problems[prompt_id], row["response"], row["ended"]) for row in rows]
         liked = [score.total + sees.length_bonus * len(row["tokens"]) for score, row in zip(scores, rows, strict=True)]
-        utilities = annotator.noisy_utilities(liked, sees.temperature, rng)
-        ranking = annotator.tie_groups(utilities, sees.tie_margin)
-        for row, score, rank in zip(rows, scores, annotator.ranks(ranking), strict=True):
+        utilities = annotator.sample_noisy_utilities(liked, sees.temperature, rng)
+        ranking = annotator.group_ties(utilities, sees.tie_margin)
+        for row, score, rank in zip(rows, scores, annotator.compute_ranks_of_groups(ranking), strict=True):
             key = {"prompt_id": prompt_id, "sample": row["sample"]}
             judged = {"points": json.dumps(score.points), "reason": score.reason, "total": score.total}
             annotated.annotations.append({**key, **judged, "rank": rank})
             row |= {"score": score.total, "rank": rank}
-            annotated.rankings.append(_ranked(row, prompt_id in annotated.held_out))
-        pairs = _pairs(rows, utilities, sees.bounds, rng)
-        annotated.pairs += [_with_verdicts(pair, problems[prompt_id]["answer"]) for pair in pairs] if numeric else pairs
+            annotated.rankings.append(_build_ranking_row(row, prompt_id in annotated.held_out))
+        pairs = _build_pair_rows(rows, utilities, sees.bounds, rng)
+        annotated.pairs += [_add_verdicts(pair, problems[prompt_id]["answer"]) for pair in pairs] if numeric else pairs
         texts = {chr(ord("A") + index): row["response"] for index, row in enumerate(rows)}
-        annotated.texts.append({"prompt": rows[0]["prompt"], "ranking": annotator.ranking_text(ranking), **texts})
+        annotated.texts.append(
+            {"prompt": rows[0]["prompt"], "ranking": annotator.format_ranking_text(ranking), **texts}
+        )
     return annotated
 
 
-def _with_verdicts(pair: Record, answer: str) -> Record:
+def _add_verdicts(pair: Record, answer: str) -> Record:
     """The pair, and whether each response ends in the right number: for the report alone, nothing learns from it."""
-    finals = {side: final_answer(pair[side]) for side in ("chosen", "rejected")}
-    right = {f"{side}_right": final is not None and same_number(final, answer) for side, final in finals.items()}
+    finals = {side: find_final_answer(pair[side]) for side in ("chosen", "rejected")}
+    right = {f"{side}_right": final is not None and is_same_number(final, answer) for side, final in finals.items()}
     return pair | right
 
 
-def _ranked(row: Record, held: bool) -> Record:
+def _build_ranking_row(row: Record, held: bool) -> Record:
     return {
         "ranking_id": row["prompt_id"],
         "prompt_id": row["prompt_id"],
@@ -129,7 +136,7 @@ def _ranked(row: Record, held: bool) -> Record:
     }
 
 
-def _pairs(
+def _build_pair_rows(
     rows: list[Record], utilities: NDArray[np.float64], bounds: tuple[float, ...], rng: np.random.Generator
 ) -> list[Record]:
     """All pairs of one prompt's responses that differ in rank and in text.
@@ -155,7 +162,7 @@ def _pairs(
                 "rejected_ended": rejected["ended"],
                 "chosen_score": float(chosen["score"]),
                 "rejected_score": float(rejected["score"]),
-                "strength": annotator.strength(utilities[a] - utilities[b], bounds),
+                "strength": annotator.get_strength_label(utilities[a] - utilities[b], bounds),
                 "chosen_tokens": chosen["tokens"],
                 "rejected_tokens": rejected["tokens"],
             }

@@ -18,7 +18,7 @@ CHAT_TEMPLATE = (
 )
 
 
-def train(texts: Sequence[str], vocabulary: int) -> PreTrainedTokenizerFast:
+def train_byte_pair_tokenizer(texts: Sequence[str], vocabulary: int) -> PreTrainedTokenizerFast:
     """A tokenizer of at most `vocabulary` tokens, the 256 bytes and the special tokens included."""
     bpe = Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.Sequence(

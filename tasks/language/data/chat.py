@@ -39,7 +39,7 @@ THINK = ("<think>", "</think>")  # around a thought within an answer; templates 
 DIRECTIVES = ("%-d", "%-m", *(f"%{letter}" for letter in "aAbBdeHIjmMpSyY"))
 
 
-def template(tokenizer: Tokenizer) -> str | None:
+def get_fixed_date_template(tokenizer: Tokenizer) -> str | None:
     """The chat template; one that writes today's date gets a macro of that name, which writes TODAY.
 
     The tokenizer keeps its own, so that a model that was trained here knows the day where it is used.
@@ -55,7 +55,10 @@ def encode_prompt(tokenizer: Tokenizer, question: str) -> list[int]:
     """Token ids of the chat template's opening: the user's question, up to where the response begins."""
     conversation = [{"role": "user", "content": question}]
     return tokenizer.apply_chat_template(
-        conversation, chat_template=template(tokenizer), add_generation_prompt=True, sanitize_control_tokens=True
+        conversation,
+        chat_template=get_fixed_date_template(tokenizer),
+        add_generation_prompt=True,
+        sanitize_control_tokens=True,
     )["input_ids"]
 
 
@@ -76,9 +79,9 @@ class Surroundings(NamedTuple):
 
 def encode_response(tokenizer: Tokenizer, response: str, ended: bool = True) -> list[int]:
     """Token ids of a response as the chat template renders it; with what closes it unless it was cut off."""
-    around = surroundings(tokenizer)
+    around = get_answer_surroundings(tokenizer)
     opening = [*around.opening]
-    if opening and (thought := _own_thought(around, response)):
+    if opening and (thought := _extract_leading_thought(around, response)):
         around, response = around._replace(before=""), response.removeprefix(thought)
         opening = tokenizer(thought, add_special_tokens=False)["input_ids"]
     text = around.text(response) if ended else f"{around.before}{response}"
@@ -86,7 +89,7 @@ def encode_response(tokenizer: Tokenizer, response: str, ended: bool = True) -> 
     return [*ids, around.end] if ended else ids
 
 
-def _own_thought(around: Surroundings, response: str) -> str:
+def _extract_leading_thought(around: Surroundings, response: str) -> str:
     """The thought with which a response begins where the template would open it by an empty one; else an empty text."""
     begins, ends = THINK
     head, closing, _ = response.partition(ends)
@@ -94,14 +97,14 @@ def _own_thought(around: Surroundings, response: str) -> str:
     return head + closing if opens and closing else ""
 
 
-def decode(tokenizer: Tokenizer, tokens: Sequence[int], ended: bool = True) -> str:
+def decode_response(tokenizer: Tokenizer, tokens: Sequence[int], ended: bool = True) -> str:
     """A sampled response's text as its judges see it: without what the template writes around it, and without spaces
     there.
 
     Any other special token stays in the text, such as `<|user|>`: an answer with one in it is another answer.
     """
     tokens = [int(token) for token in tokens]
-    opening = surroundings(tokenizer).opening
+    opening = get_answer_surroundings(tokenizer).opening
     if opening and tuple(tokens[: len(opening)]) == opening:
         tokens = tokens[len(opening) :]
     closed = ended and tokens and tokens[-1] in control_tokens(tokenizer)
@@ -121,25 +124,25 @@ def end_token(tokenizer: Tokenizer) -> int:
     `<|im_end|>` in ChatML, `<end_of_turn>` in Gemma's, `<|eot_id|>` in Llama 3's. If the template puts none there, it
     is the tokenizer's `eos_token`.
     """
-    return surroundings(tokenizer).end
+    return get_answer_surroundings(tokenizer).end
 
 
 @lru_cache(maxsize=8)
-def trailing_tokens(tokenizer: Tokenizer) -> int:
+def count_trailing_tokens(tokenizer: Tokenizer) -> int:
     """How many tokens the tokenizer puts behind every text."""
     bare, whole = (tokenizer("text", add_special_tokens=special)["input_ids"] for special in (False, True))
     starts = range(len(whole) - len(bare), -1, -1)
     return next((len(whole) - at - len(bare) for at in starts if whole[at : at + len(bare)] == bare), 0)
 
 
-def surroundings(tokenizer: Tokenizer) -> Surroundings:
+def get_answer_surroundings(tokenizer: Tokenizer) -> Surroundings:
     """What the chat template writes around the answer to a question; nothing where it shows the answer in another
     form.
     """
-    return _surroundings(tokenizer, template(tokenizer), tokenizer.eos_token_id)
+    return _find_answer_surroundings(tokenizer, get_fixed_date_template(tokenizer), tokenizer.eos_token_id)
 
 
-def positions(model: PretrainedModel) -> int | None:
+def get_max_positions(model: PretrainedModel) -> int | None:
     """How many tokens the model can read; None where its config names no limit."""
     limit: int | None = getattr(model.config.get_text_config(), "max_position_embeddings", None)
     return limit
@@ -154,7 +157,7 @@ def check_positions(
     Otherwise learned positions would be read past their end, and rotary ones would go beyond what the model was trained
     on without any error.
     """
-    limit = positions(model)
+    limit = get_max_positions(model)
     longest = max(lengths, default=0)
     if limit is not None and longest + more > limit:
         then = f" and {why} = {more} make {longest + more}" if more else ""
@@ -167,7 +170,7 @@ def check_positions(
 
 
 @lru_cache(maxsize=8)
-def _surroundings(tokenizer: Tokenizer, template: str | None, end: int) -> Surroundings:
+def _find_answer_surroundings(tokenizer: Tokenizer, template: str | None, end: int) -> Surroundings:
     bare = Surroundings((), "", "", False, "", end)
     if template is None:
         return bare

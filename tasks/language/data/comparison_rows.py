@@ -10,7 +10,7 @@ TOKENS = ("chosen_tokens", "rejected_tokens")
 MESSAGES = ("chosen_message", "rejected_message")
 
 
-def alike(rows: Sequence[Record]) -> list[Record]:
+def unify_comparison_columns(rows: Sequence[Record]) -> list[Record]:
     """The rows without scores or verdicts where one lacks them, and without history, messages, tokens and persons where
     none has any.
 

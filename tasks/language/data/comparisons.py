@@ -13,13 +13,13 @@ import torch
 from tasks.algorithms.language.causal_lm import PretrainedModel
 from tasks.algorithms.language.completions import Completions, make_completions
 from tasks.algorithms.language.pairs import Pairs
-from tasks.algorithms.language.sequences import batches_per_run, shuffled
+from tasks.algorithms.language.sequences import count_batches, iterate_shuffled_batches
 from tasks.common import tables
 from tasks.common.errors import DataError
 from tasks.common.tables import Record
 from tasks.common.tokenizers import Tokenizer
 from tasks.language.data import chat, conversations, forms, prompts
-from tasks.language.tables.preferences import level
+from tasks.language.tables.preferences import get_strength_level
 
 Tokens = tuple[int, ...]
 
@@ -60,16 +60,18 @@ class ComparisonSet:
         self.truncated = self.dropped = 0
         self.kept: list[bool] = []  # whether each row of the table, sorted by prompt, is a pair of the set
         if "history" in table:
-            prompts.warn_of_tools(tokenizer, table["history"])
+            prompts.warn_of_unread_tools(tokenizer, table["history"])
         for _, group in table.groupby("prompt_id", sort=True):
-            rows = tables.records(group)
+            rows = tables.list_records(group)
             try:
-                prompt = prompts.encode(tokenizer, rows[0]["prompt"], rows[0].get("history", ""))
-                sides = [(_tokens(row, "chosen", tokenizer), _tokens(row, "rejected", tokenizer)) for row in rows]
+                prompt = prompts.encode_prompt_with_history(tokenizer, rows[0]["prompt"], rows[0].get("history", ""))
+                sides = [
+                    (_encode_side(row, "chosen", tokenizer), _encode_side(row, "rejected", tokenizer)) for row in rows
+                ]
             except DataError as error:
                 raise DataError(f"comparisons: {rows[0]['prompt_id']}: {error}") from None
             prompt, fitting = self._fitted(prompt, sides, limit)
-            self._add(prompt, fitting, [_said(row) for row in rows])
+            self._add(prompt, fitting, [_get_preference(row) for row in rows])
         if not self.groups:
             raise DataError(f"no pair is left: all {len(table)} have more tokens than max_length = {limit.tokens}")
 
@@ -139,11 +141,13 @@ class ComparisonSet:
 
     def steps(self, prompts_per_batch: int, epochs: int) -> int:
         """How many batches `batches` gives."""
-        return batches_per_run(len(self.groups), prompts_per_batch, epochs)
+        return count_batches(len(self.groups), prompts_per_batch, epochs)
 
     def batches(self, prompts_per_batch: int, epochs: int, seed: int, start: int = 0) -> Iterator[Pairs]:
         """All pairs of a few prompts at a time, prompts shuffled each epoch; from batch `start` on."""
-        order = shuffled(len(self.groups), prompts_per_batch, epochs, torch.Generator().manual_seed(seed))
+        order = iterate_shuffled_batches(
+            len(self.groups), prompts_per_batch, epochs, torch.Generator().manual_seed(seed)
+        )
         for picked in islice(order, start, None):
             pairs = [pair for group in picked for pair in self.groups[group]]
             of_ranking = Counter((self.owner[pair.chosen], pair.ranking) for pair in pairs)
@@ -186,16 +190,16 @@ class ComparisonSet:
         )
 
 
-def _said(row: Record) -> tuple[int, str]:
+def _get_preference(row: Record) -> tuple[int, str]:
     """By how much the chosen response is better, and in which ranking."""
-    return (row["level"], row["ranking_id"]) if "ranking_id" in row else (level(row["strength"]), "")
+    return (row["level"], row["ranking_id"]) if "ranking_id" in row else (get_strength_level(row["strength"]), "")
 
 
-def _tokens(row: Record, side: str, tokenizer: Tokenizer) -> Tokens:
+def _encode_side(row: Record, side: str, tokenizer: Tokenizer) -> Tokens:
     sampled = row.get(f"{side}_tokens")
     if sampled is not None:
         return tuple(sampled)
     if message := row.get(f"{side}_message"):
-        prompt = forms.joined_prompt(row["prompt"], row.get("history", ""))
+        prompt = forms.join_prompt(row["prompt"], row.get("history", ""))
         return tuple(conversations.encode_answer(tokenizer, prompt, json.loads(message)))
     return tuple(chat.encode_response(tokenizer, row[side], row[f"{side}_ended"]))

@@ -21,7 +21,7 @@ from jinja2 import TemplateError
 from tasks.common.errors import DataError
 from tasks.common.tokenizers import Tokenizer
 from tasks.language.data import chat, templates
-from tasks.language.data.messages import ROLES, THOUGHTS, is_plain, split_tools
+from tasks.language.data.messages import ROLES, THOUGHTS, is_plain_message, split_tools
 
 Message = Mapping[str, Any]  # in the form of `messages`
 SHOWN = ("system", "developer", "user")  # the roles whose texts a template writes out as they are
@@ -56,32 +56,32 @@ def encode_conversation(tokenizer: Tokenizer, conversation: Sequence[Message]) -
     one line if the conversation or the template cannot be used.
     """
     tools, messages = split_tools(conversation)
-    checked = _checked(messages)
+    checked = _check_messages(messages)
     turns = [index for index, message in enumerate(checked) if message["role"] == "assistant"]
     learned = [index for index in turns if checked[index].get("weight") != 0]
     if not turns:
         raise DataError("the conversation has no assistant turn; expected one, since nothing else is trained on")
     if turns[0] == 0:
         raise DataError("message 1 is an assistant turn; expected a user turn or a system prompt before it")
-    marked = _marked(tokenizer, checked, tools)
-    whole = _rendered(tokenizer, marked, len(checked), opens=False)
-    openings = [_rendered(tokenizer, marked, index, opens=True) for index in learned]
+    marked = _mark_control_tokens(tokenizer, checked, tools)
+    whole = _render_turns(tokenizer, marked, len(checked), opens=False)
+    openings = [_render_turns(tokenizer, marked, index, opens=True) for index in learned]
     _check_layout(tokenizer, marked, whole)
-    _check_generation(tokenizer, marked, turns)
-    closing = _end(tokenizer)
+    _check_generation_marks(tokenizer, marked, turns)
+    closing = _get_end_token_text(tokenizer)
     ids: list[int] = []
     mask: list[bool] = []
     behind = 0  # how much of the template's text has its tokens in `ids`
     before = ""  # the text of the end token before it
     for index, opening, later in zip(learned, openings, [*openings[1:], whole], strict=True):
-        header = _between(tokenizer, opening[behind:], before)
-        answered = _answer(tokenizer, marked, index, opening, later, closing)
-        tokens = _answer_tokens(tokenizer, checked[index], marked.turns[index], answered.text)
+        header = _tokenize_after_end(tokenizer, opening[behind:], before)
+        answered = _extract_assistant_turn(tokenizer, marked, index, opening, later, closing)
+        tokens = _tokenize_answer(tokenizer, checked[index], marked.turns[index], answered.text)
         ends = [] if answered.end is None else [answered.end]
         ids += [*header, *tokens, *ends]
         mask += [False] * len(header) + [True] * (len(tokens) + len(ends))
         behind, before = answered.behind, closing if ends else ""
-    after = _between(tokenizer, whole[behind:], before)
+    after = _tokenize_after_end(tokenizer, whole[behind:], before)
     return ids + after, mask + [False] * len(after)
 
 
@@ -95,22 +95,22 @@ def encode_answer(tokenizer: Tokenizer, prompt: Sequence[Message], answer: Messa
     return [token for token, learned in zip(ids, mask, strict=True) if learned]
 
 
-def encode_prompt(tokenizer: Tokenizer, conversation: Sequence[Message]) -> list[int]:
+def encode_conversation_prompt(tokenizer: Tokenizer, conversation: Sequence[Message]) -> list[int]:
     """Token ids of a conversation that ends in a user or tool turn, up to where the assistant's answer begins.
 
     DataError with one line if the conversation or the template cannot be used.
     """
     tools, messages = split_tools(conversation)
-    checked = _checked(messages)
+    checked = _check_messages(messages)
     if checked[-1]["role"] == "assistant":
         raise DataError(f"message {len(checked)} is the last and an assistant turn; expected a user or tool turn there")
-    marked = _marked(tokenizer, checked, tools)
-    opening = _rendered(tokenizer, marked, len(checked), opens=True)
+    marked = _mark_control_tokens(tokenizer, checked, tools)
+    opening = _render_turns(tokenizer, marked, len(checked), opens=True)
     _check_layout(tokenizer, marked, opening)
-    return _tokens(tokenizer, opening)
+    return _tokenize_rendered(tokenizer, opening)
 
 
-def _checked(messages: Sequence[Message]) -> list[dict[str, Any]]:
+def _check_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
     """The messages, of known roles and with texts. Roles are limited because templates make control tokens of them."""
     if not len(messages):
         raise DataError("the conversation is empty; expected messages with a role and a content")
@@ -120,7 +120,7 @@ def _checked(messages: Sequence[Message]) -> list[dict[str, Any]]:
         role, content = message.get("role"), message.get("content")
         if role not in ROLES:
             raise DataError(f"message {number}: its role is {role!r}; expected {', '.join(ROLES[:-1])} or {ROLES[-1]}")
-        if not isinstance(content, str) and (content is not None or is_plain(message)):
+        if not isinstance(content, str) and (content is not None or is_plain_message(message)):
             raise DataError(f"message {number} ({role}): its content is a {type(content).__name__}; expected text")
         try:
             (content or "").encode()
@@ -130,7 +130,7 @@ def _checked(messages: Sequence[Message]) -> list[dict[str, Any]]:
 
 
 @contextmanager
-def _one_line() -> Iterator[None]:
+def _convert_template_errors() -> Iterator[None]:
     try:
         yield
     except Exception as error:  # of Jinja, of the template itself, of transformers
@@ -140,14 +140,14 @@ def _one_line() -> Iterator[None]:
         raise DataError(f"the chat template cannot be rendered ({type(error).__name__}: {message})") from None
 
 
-def _marked(tokenizer: Tokenizer, turns: Sequence[Message], tools: list[Any]) -> Marked:
+def _mark_control_tokens(tokenizer: Tokenizer, turns: Sequence[Message], tools: list[Any]) -> Marked:
     """The conversation with its control tokens marked as text, as `sanitize_control_tokens` of `apply_chat_template`
     does.
     """
-    template = chat.template(tokenizer)
+    template = chat.get_fixed_date_template(tokenizer)
     tools = tools if tools and templates.knows_tools(tokenizer, template) else []
-    spelled = [templates.spelled(tokenizer, template, turn) for turn in turns]
-    with _one_line():
+    spelled = [templates.adapt_message_to_template(tokenizer, template, turn) for turn in turns]
+    with _convert_template_errors():
         [marked], declared, *_ = tokenizer._mark_chat_inputs(
             tokenizer.get_chat_template(), [spelled], tools or None, None, {}, True, False
         )
@@ -158,64 +158,68 @@ def _marked(tokenizer: Tokenizer, turns: Sequence[Message], tools: list[Any]) ->
     return Marked(marked, declared)
 
 
-def _rendered(tokenizer: Tokenizer, marked: Marked, count: int, opens: bool) -> str:
+def _render_turns(tokenizer: Tokenizer, marked: Marked, count: int, opens: bool) -> str:
     """The template's text of the first turns, whose tokens are `_tokens`; with `opens` up to where the assistant's
     answer begins.
     """
-    with _one_line():
+    with _convert_template_errors():
         return tokenizer.apply_chat_template(
             marked.turns[:count],
             tools=marked.tools,
-            chat_template=chat.template(tokenizer),
+            chat_template=chat.get_fixed_date_template(tokenizer),
             tokenize=False,
             add_generation_prompt=opens,
         )
 
 
-def _tokens(tokenizer: Tokenizer, text: str) -> list[int]:
+def _tokenize_rendered(tokenizer: Tokenizer, text: str) -> list[int]:
     return tokenizer(text, add_special_tokens=False, sanitize_control_tokens=True)["input_ids"]
 
 
-def _between(tokenizer: Tokenizer, text: str, closing: str) -> list[int]:
+def _tokenize_after_end(tokenizer: Tokenizer, text: str, closing: str) -> list[int]:
     """Tokens of the text behind an end token, `closing`, which decides how the text's first characters are
     tokenized.
     """
-    return _tokens(tokenizer, closing + text)[len(_tokens(tokenizer, closing)) if closing else 0 :]
+    return _tokenize_rendered(tokenizer, closing + text)[
+        len(_tokenize_rendered(tokenizer, closing)) if closing else 0 :
+    ]
 
 
-def _end(tokenizer: Tokenizer) -> str:
+def _get_end_token_text(tokenizer: Tokenizer) -> str:
     """The text of the token that closes an answer."""
     if tokenizer.eos_token_id is None:
         raise DataError("the tokenizer has no end token; expected an eos_token in tokenizer_config.json")
-    with _one_line():
+    with _convert_template_errors():
         end = chat.end_token(tokenizer)
     return tokenizer.decode([end], skip_special_tokens=False)
 
 
-def _unmarked(closing: str) -> str:
+def _build_end_pattern(closing: str) -> str:
     """A pattern for the end token's text where the template has put it, not a message."""
     return f"(?<!{MARK}){re.escape(closing)}"
 
 
-def _answer(tokenizer: Tokenizer, marked: Marked, index: int, opening: str, later: str, closing: str) -> AssistantTurn:
+def _extract_assistant_turn(
+    tokenizer: Tokenizer, marked: Marked, index: int, opening: str, later: str, closing: str
+) -> AssistantTurn:
     """The assistant turn at `index`; `later` is a rendering of this and further messages."""
     message, last = marked.turns[index], index + 1 == len(marked.turns)
-    alone = later if last else _rendered(tokenizer, marked, index + 1, opens=False)
+    alone = later if last else _render_turns(tokenizer, marked, index + 1, opens=False)
     if not alone.startswith(opening):
         raise DataError(
             f"message {index + 1} (assistant): the chat template opens an answer in another way than it renders "
             "one; expected a "
             "template whose prompts are the beginning of what is trained"
         )
-    text, ending = _cut(message, index, alone[len(opening) :], closing)
+    text, ending = _split_answer_and_end(message, index, alone[len(opening) :], closing)
     _check_answer(message, text, index + 1)
-    control = _control_tokens(tokenizer)
+    control = _index_control_tokens(tokenizer)
     if last:
         return AssistantTurn(text, control[ending or closing], len(later))
     rest = later[len(opening) :] if later.startswith(opening) else ""
-    text = _text_before_more(message, text, rest)
-    inner = templates.inner_end(tokenizer, chat.template(tokenizer))
-    ends = [_unmarked(end) for end in (ending, inner) if end]
+    text = _trim_inner_answer(message, text, rest)
+    inner = templates.find_inner_end_token(tokenizer, chat.get_fixed_date_template(tokenizer))
+    ends = [_build_end_pattern(end) for end in (ending, inner) if end]
     match = re.compile(rf"(\s*)({'|'.join(ends)})").match(rest, len(text)) if rest.startswith(text) else None
     if not match:
         raise DataError(
@@ -233,26 +237,26 @@ def _answer(tokenizer: Tokenizer, marked: Marked, index: int, opening: str, late
     return AssistantTurn(text, None, len(opening) + len(text))
 
 
-def _text_before_more(message: Message, text: str, rest: str) -> str:
+def _trim_inner_answer(message: Message, text: str, rest: str) -> str:
     """What the template writes of an answer behind which more follows: without what stands around the last one, as an
     empty thought.
     """
     content = (message.get("content") or "").strip()
     spaces = len(rest) - len(rest.lstrip())
-    if is_plain(message) and not rest.startswith(text) and rest.startswith(content, spaces):
+    if is_plain_message(message) and not rest.startswith(text) and rest.startswith(content, spaces):
         return rest[: spaces + len(content)]
     return text
 
 
-def _cut(message: Message, index: int, written: str, closing: str) -> tuple[str, str]:
+def _split_answer_and_end(message: Message, index: int, written: str, closing: str) -> tuple[str, str]:
     """What the template writes of an answer that nothing follows, and the end token behind it: the empty text where
     there is none.
     """
-    end = re.compile(rf"(\s*){_unmarked(closing)}")
+    end = re.compile(rf"(\s*){_build_end_pattern(closing)}")
     content = message.get("content") or ""
     contents = [content, content.strip()] if content.strip() else []
-    if not is_plain(message):
-        names = map(_name, message.get("tool_calls") or [])
+    if not is_plain_message(message):
+        names = map(_get_call_name, message.get("tool_calls") or [])
         parts = [*contents[-1:], *(str(message.get(name) or "") for name in THOUGHTS), *names]
         match = end.search(written, max((written.rfind(part) for part in parts if part), default=0))
         if not match:
@@ -292,7 +296,7 @@ def _check_answer(message: Message, text: str, number: int) -> None:
 
 def _check_calls(message: Message, text: str, number: int) -> None:
     """DataError where the name of a function that a message calls is not in the text."""
-    for name in map(_name, message.get("tool_calls") or []):
+    for name in map(_get_call_name, message.get("tool_calls") or []):
         if name not in text:
             raise DataError(
                 f"message {number} (assistant): the chat template leaves out its call of {name}; expected one that "
@@ -300,22 +304,22 @@ def _check_calls(message: Message, text: str, number: int) -> None:
             )
 
 
-def _name(call: object) -> str:
+def _get_call_name(call: object) -> str:
     """The name of the function that is called."""
     function = call.get("function", call) if isinstance(call, Mapping) else {}
     return str(function.get("name") or "")
 
 
-def _answer_tokens(tokenizer: Tokenizer, message: Message, marked: Message, text: str) -> list[int]:
+def _tokenize_answer(tokenizer: Tokenizer, message: Message, marked: Message, text: str) -> list[int]:
     """Tokens of what the template writes of an answer: those of a response where it is one."""
-    around = chat.surroundings(tokenizer)
-    if is_plain(message) and text == around.opened + around.text(marked["content"]):
+    around = chat.get_answer_surroundings(tokenizer)
+    if is_plain_message(message) and text == around.opened + around.text(marked["content"]):
         return chat.encode_response(tokenizer, message["content"])[:-1]
-    return _tokens(tokenizer, text)
+    return _tokenize_rendered(tokenizer, text)
 
 
 @lru_cache(maxsize=8)
-def _control_tokens(tokenizer: Tokenizer) -> dict[str, int]:
+def _index_control_tokens(tokenizer: Tokenizer) -> dict[str, int]:
     """The control tokens by their texts, the longest first."""
     tokens = {tokenizer.decode([token], skip_special_tokens=False): token for token in chat.control_tokens(tokenizer)}
     return dict(sorted(tokens.items(), key=lambda item: -len(item[0])))
@@ -330,7 +334,7 @@ def _check_layout(tokenizer: Tokenizer, marked: Marked, rendered: str) -> None:
             raise DataError(f"message {number} ({role}): the chat template leaves its content out")
         _check_calls(message, rendered, number)
         if role not in ("user", "assistant"):
-            rendered_role = templates.rendered_as(tokenizer, chat.template(tokenizer), role)
+            rendered_role = templates.find_substitute_role(tokenizer, chat.get_fixed_date_template(tokenizer), role)
             if rendered_role:
                 raise DataError(
                     f"message {number} ({role}): the chat template has no such role and renders it as "
@@ -339,14 +343,14 @@ def _check_layout(tokenizer: Tokenizer, marked: Marked, rendered: str) -> None:
                 )
 
 
-def _check_generation(tokenizer: Tokenizer, marked: Marked, turns: Sequence[int]) -> None:
+def _check_generation_marks(tokenizer: Tokenizer, marked: Marked, turns: Sequence[int]) -> None:
     """DataError with one line where the template's own marks (`{% generation %}`) are not on the assistant turns."""
-    template = chat.template(tokenizer)
+    template = chat.get_fixed_date_template(tokenizer)
     if not isinstance(template, str) or not re.search(r"\{%-?\s*generation\s*-?%\}", template):
         return
     from transformers.utils.chat_template_utils import render_jinja_template
 
-    with _one_line():
+    with _convert_template_errors():
         [text], [spans] = render_jinja_template(
             [marked.turns],
             tools=marked.tools,

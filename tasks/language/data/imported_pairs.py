@@ -8,8 +8,8 @@ from tasks.common.errors import DataError
 from tasks.common.tables import Record
 from tasks.language.data import forms, messages
 from tasks.language.data.columns import Omissions
-from tasks.language.data.comparison_rows import alike
-from tasks.language.data.rows import Row, held_out, readable
+from tasks.language.data.comparison_rows import unify_comparison_columns
+from tasks.language.data.rows import Row, is_held_out, parse_readable_rows
 
 Prompt = tuple[str, ...]  # as forms.prompt_key tells them apart
 
@@ -37,7 +37,7 @@ class GivenPairs:
         return [*self.omissions.lines(source), *([contradiction_line] if self.contradicted else [])]
 
 
-def read(rows: Iterable[Row], test_share: float, seed: int, source: str) -> GivenPairs:
+def parse_and_split_pairs(rows: Iterable[Row], test_share: float, seed: int, source: str) -> GivenPairs:
     """Read pairs in any of the forms of `forms.pair`.
 
     Rows of files whose names say so (rows.HELD_OUT) are held out. If there are none, a share of the prompts is drawn.
@@ -48,9 +48,9 @@ def read(rows: Iterable[Row], test_share: float, seed: int, source: str) -> Give
     named: set[Prompt] = set()  # prompts of the rows that the files hold out
     omissions = Omissions()
     equal = duplicates = leaked = 0
-    ordered_rows = sorted(rows, key=lambda row: not held_out(row.name))  # of two equal pairs the held-out one stays
-    for row, comparison in _comparisons(ordered_rows, omissions):
-        prompt = forms.prompt_key(comparison["prompt"], comparison["history"])
+    ordered_rows = sorted(rows, key=lambda row: not is_held_out(row.name))  # of two equal pairs the held-out one stays
+    for row, comparison in _iterate_comparisons(ordered_rows, omissions):
+        prompt = forms.build_prompt_key(comparison["prompt"], comparison["history"])
         key = (prompt, comparison["chosen"], comparison["rejected"])
         if comparison["chosen"].strip() == comparison["rejected"].strip():
             equal += 1
@@ -59,9 +59,9 @@ def read(rows: Iterable[Row], test_share: float, seed: int, source: str) -> Give
         else:
             seen.add(key)
             pairs_by_prompt.setdefault(prompt, []).append(
-                {**comparison, "comparison_id": row.name, "held": held_out(row.name)}
+                {**comparison, "comparison_id": row.name, "held": is_held_out(row.name)}
             )
-            if held_out(row.name):
+            if is_held_out(row.name):
                 named.add(prompt)
     if len(pairs_by_prompt) < 2:
         raise DataError(
@@ -69,7 +69,11 @@ def read(rows: Iterable[Row], test_share: float, seed: int, source: str) -> Give
             "and one to test"
             f"{omissions.clause()}"
         )
-    kept = named if 0 < len(named) < len(pairs_by_prompt) else _drawn(list(pairs_by_prompt), test_share, seed)
+    kept = (
+        named
+        if 0 < len(named) < len(pairs_by_prompt)
+        else _draw_held_out_prompts(list(pairs_by_prompt), test_share, seed)
+    )
     train: list[Record] = []
     test: list[Record] = []
     for number, (prompt, pairs) in enumerate(pairs_by_prompt.items()):
@@ -82,44 +86,48 @@ def read(rows: Iterable[Row], test_share: float, seed: int, source: str) -> Give
     contradicted = sum(
         (comparison["chosen_score"] or 0) < (comparison["rejected_score"] or 0) for comparison in (*train, *test)
     )
-    pairs = alike([*train, *test])
+    pairs = unify_comparison_columns([*train, *test])
     return GivenPairs(pairs[: len(train)], pairs[len(train) :], equal, duplicates, leaked, contradicted, omissions)
 
 
-def read_all(rows: Iterable[Row], omissions: Omissions | None = None) -> list[Record]:
+def parse_unsplit_pairs(rows: Iterable[Row], omissions: Omissions | None = None) -> list[Record]:
     """The same rows without a split: pairs that nothing is trained on."""
     comparisons = []
-    for number, (row, comparison) in enumerate(_comparisons(rows, omissions or Omissions())):
+    for number, (row, comparison) in enumerate(_iterate_comparisons(rows, omissions or Omissions())):
         comparisons.append({**comparison, "comparison_id": row.name, "prompt_id": f"prompt-{number}"})
-    return alike(comparisons)
+    return unify_comparison_columns(comparisons)
 
 
-def _comparisons(rows: Iterable[Row], omissions: Omissions) -> Iterator[tuple[Row, Record]]:
+def _iterate_comparisons(rows: Iterable[Row], omissions: Omissions) -> Iterator[tuple[Row, Record]]:
     """The rows that hold a pair, with it; what the others are, and what is not read, is counted in `omissions`."""
-    for row, pair in readable(rows, forms.pair, omissions):
+    for row, pair in parse_readable_rows(rows, forms.parse_preference_pair, omissions):
         try:
-            yield row, _comparison(pair)
+            yield row, _build_comparison(pair)
         except ValueError as error:
             raise DataError(f"{row.where}: {error}") from None
 
 
-def _comparison(pair: forms.AnswerPair) -> Record:
+def _build_comparison(pair: forms.AnswerPair) -> Record:
     question, history = forms.split_prompt(pair.prompt)
     chosen, rejected = pair.scores or (None, None)
     return {
         "prompt": question,
         "history": history,
-        "chosen": messages.text(pair.chosen),
-        "rejected": messages.text(pair.rejected),
+        "chosen": messages.format_message_text(pair.chosen),
+        "rejected": messages.format_message_text(pair.rejected),
         "chosen_ended": True,
         "rejected_ended": True,
-        "chosen_message": "" if messages.is_plain(pair.chosen) else messages.to_json(pair.chosen, "chosen"),
-        "rejected_message": "" if messages.is_plain(pair.rejected) else messages.to_json(pair.rejected, "rejected"),
+        "chosen_message": ""
+        if messages.is_plain_message(pair.chosen)
+        else messages.dump_json_field(pair.chosen, "chosen"),
+        "rejected_message": ""
+        if messages.is_plain_message(pair.rejected)
+        else messages.dump_json_field(pair.rejected, "rejected"),
         "chosen_score": chosen,
         "rejected_score": rejected,
         "strength": f"a {pair.level} better".replace("  ", " "),
     }
 
 
-def _drawn(prompts: list[Prompt], share: float, seed: int) -> set[Prompt]:
+def _draw_held_out_prompts(prompts: list[Prompt], share: float, seed: int) -> set[Prompt]:
     return set(random.Random(seed).sample(prompts, min(max(1, round(share * len(prompts))), len(prompts) - 1)))

@@ -5,7 +5,7 @@ from typing import Any
 
 from tasks.common.tables import Record
 from tasks.language.data import forms, messages
-from tasks.language.data.rows import Row, parsed
+from tasks.language.data.rows import Row, parse_row
 
 LABELS = {
     "1": True,
@@ -19,24 +19,24 @@ LABELS = {
 }
 
 
-def answers(rows: Iterable[Row]) -> list[Record]:
+def parse_labelled_answers(rows: Iterable[Row]) -> list[Record]:
     """Prompts with an answer and whether it is right, from columns `prompt`, `completion` and `label`."""
-    return [{"solution_id": row.name, **parsed(row, _answer)} for row in rows]
+    return [{"solution_id": row.name, **parse_row(row, _parse_labelled_answer)} for row in rows]
 
 
-def _answer(row: Mapping[str, Any]) -> Record:
-    prompt = forms.with_declared(row, forms.as_turns(row.get("prompt"), "prompt", "user"))
+def _parse_labelled_answer(row: Mapping[str, Any]) -> Record:
+    prompt = forms.add_system_and_tools(row, forms.parse_text_or_messages(row.get("prompt"), "prompt", "user"))
     question, history = forms.split_prompt(prompt)
-    *_, answer = forms.as_turns(row.get("completion"), "completion", "assistant")
-    response = forms.text({"completion": messages.text(answer)}, "completion")
-    return {"prompt": question, "history": history, "response": response, "right": flag(row, "label")}
+    *_, answer = forms.parse_text_or_messages(row.get("completion"), "completion", "assistant")
+    response = forms.get_required_text({"completion": messages.format_message_text(answer)}, "completion")
+    return {"prompt": question, "history": history, "response": response, "right": parse_boolean_label(row, "label")}
 
 
-def flag(row: Mapping[str, Any], column: str) -> bool:
+def parse_boolean_label(row: Mapping[str, Any], column: str) -> bool:
     """A label as a truth value; ValueError naming the column where it is none."""
     value = row.get(column)
     label = LABELS.get(str(value).strip().lower()) if isinstance(value, str | int | bool) else None
     if label is None:
-        fault = f"has {value!r}" if column in row else f"is missing; there are {forms.columns(row)}"
+        fault = f"has {value!r}" if column in row else f"is missing; there are {forms.format_column_names(row)}"
         raise ValueError(f"field '{column}' {fault}; expected 1 or 0, true or false, positive or negative")
     return label

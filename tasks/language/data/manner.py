@@ -11,9 +11,9 @@ import re
 from dataclasses import dataclass
 from itertools import pairwise
 
-from tasks.language.rewards.answers import strict_answer
-from tasks.language.rewards.equations import Equation, equations
-from tasks.language.rewards.numerals import amount, numbers, same_number
+from tasks.language.rewards.answers import find_strict_answer
+from tasks.language.rewards.equations import Equation, parse_equations
+from tasks.language.rewards.numerals import find_numbers, is_same_number, parse_amount
 
 THING = re.compile(r"\b[Hh]ow many ([a-z]+)\b")
 SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n+")
@@ -46,45 +46,45 @@ class Manner:
         )
 
 
-def thing(question: str) -> str | None:
+def find_counted_thing(question: str) -> str | None:
     """What is counted: the word after the last `how many`."""
     matches: list[str] = THING.findall(question)
     return matches[-1] if matches else None
 
 
-def judge(question: str, response: str, ended: bool) -> Manner:
+def score_manner(question: str, response: str, ended: bool) -> Manner:
     """The manner of a response to a question, whether its answer is right or not; `ended` says that it closed
     itself.
     """
     sentences = [part for part in SENTENCE_END.split(response.strip()) if part and not part.startswith(LAST_LINE)]
-    steps = [equations(sentence) for sentence in sentences]
+    steps = [parse_equations(sentence) for sentence in sentences]
     flat = [step for of_sentence in steps for step in of_sentence]
     if not flat:
         return Manner(0, 0, int(ended and not sentences), 0)
-    counted = thing(question)
+    counted = find_counted_thing(question)
     names = [
-        counted is None or _counts(part, sentence_steps, counted)
+        counted is None or _is_result_named(part, sentence_steps, counted)
         for part, sentence_steps in zip(sentences, steps, strict=True)
         if sentence_steps
     ]
     spare = sum(not sentence_steps for sentence_steps in steps) + len(sentences) - len(set(sentences))
     return Manner(
         named=NAMED * sum(names) // len(names),
-        valid=VALID * sum(_valid(question, flat)) // len(flat),
+        valid=VALID * sum(_validate_steps(question, flat)) // len(flat),
         brief=max(0, BRIEF - spare) if ended else 0,
-        ordered=_follows(flat) + _concludes(response, flat[-1]),
+        ordered=_are_steps_connected(flat) + _is_answer_last_result(response, flat[-1]),
     )
 
 
-def _counts(sentence: str, steps: list[Equation], counted: str) -> bool:
+def _is_result_named(sentence: str, steps: list[Equation], counted: str) -> bool:
     """Whether the last result of the sentence is followed by the word."""
     behind = sentence.rpartition(steps[-1].text.rpartition("=")[2].strip())[2]
     word = re.search(r"[A-Za-z]+", behind)
     return word is not None and word[0].lower() == counted.lower()
 
 
-def _valid(question: str, steps: list[Equation]) -> list[bool]:
-    known_amounts = {amount(text) for text in numbers(question)}
+def _validate_steps(question: str, steps: list[Equation]) -> list[bool]:
+    known_amounts = {parse_amount(text) for text in find_numbers(question)}
     verdicts = []
     for step in steps:
         verdicts.append(step.holds and known_amounts.issuperset(step.operands))
@@ -92,16 +92,16 @@ def _valid(question: str, steps: list[Equation]) -> list[bool]:
     return verdicts
 
 
-def _follows(steps: list[Equation]) -> bool:
+def _are_steps_connected(steps: list[Equation]) -> bool:
     return all(before.result in step.operands or before.key == step.key for before, step in pairwise(steps))
 
 
-def _concludes(response: str, last: Equation) -> bool:
-    final = strict_answer(response)
-    return final is not None and amount(final) == last.result
+def _is_answer_last_result(response: str, last: Equation) -> bool:
+    final = find_strict_answer(response)
+    return final is not None and parse_amount(final) == last.result
 
 
-def is_gold(question: str, solution: str, answer: str, response: str, ended: bool) -> bool:
+def is_gold_response(question: str, solution: str, answer: str, response: str, ended: bool) -> bool:
     """Whether a response is what a reader wants: right, with the reference's steps in their order, each result named,
     and nothing else.
 
@@ -109,35 +109,35 @@ def is_gold(question: str, solution: str, answer: str, response: str, ended: boo
     """
     *lines, last = response.strip().split("\n")
     *wanted, _ = solution.split("\n")
-    counted = thing(question)
-    final = strict_answer(response)
+    counted = find_counted_thing(question)
+    final = find_strict_answer(response)
     if not (ended and last.startswith(LAST_LINE) and len(lines) == len(wanted) and counted and final):
         return False
     for line, reference in zip(lines, wanted, strict=True):
-        steps, right = equations(line), equations(reference)
+        steps, right = parse_equations(line), parse_equations(reference)
         one_sentence = len(SENTENCE_END.split(line)) == 1
         if not (
             one_sentence
             and [step.key for step in steps] == [step.key for step in right]
-            and _counts(line, steps, counted)
+            and _is_result_named(line, steps, counted)
         ):
             return False
-    return same_number(final, answer)
+    return is_same_number(final, answer)
 
 
-def applies(question: str, solution: str) -> bool:
+def can_judge_gold(question: str, solution: str) -> bool:
     """Whether a problem is of the kind that `is_gold` reads: it asks how many of a thing, and each line of its solution
     is a step of that.
     """
     *lines, last = solution.split("\n")
-    counted = thing(question)
-    steps = [equations(line) for line in lines]
+    counted = find_counted_thing(question)
+    steps = [parse_equations(line) for line in lines]
     return (
         counted is not None
         and last.startswith(LAST_LINE)
         and bool(lines)
         and all(
-            len(line_steps) == 1 and _counts(line, line_steps, counted)
+            len(line_steps) == 1 and _is_result_named(line, line_steps, counted)
             for line, line_steps in zip(lines, steps, strict=True)
         )
     )

@@ -38,14 +38,14 @@ ARGUMENTS = ("arguments", "parameters", "input", "args")  # of a call, by all of
 READ = {"role", "content", "from", "value", "tool_calls", "function_call", TOOLS, ASKED, *THOUGHTS, *WEIGHTS, *NAMES}
 
 
-def read(value: object, field: str, unread: set[str]) -> Message:
+def parse_message(value: object, field: str, unread: set[str]) -> Message:
     """A message in the one form; names of its keys that are not read go to `unread`.
 
     ValueError names the field at fault.
     """
     if not isinstance(value, Mapping):
-        raise ValueError(f"field '{field}' is {kind(value)}; expected a message with role and content")
-    fields = without_nulls(value)
+        raise ValueError(f"field '{field}' is {describe_value(value)}; expected a message with role and content")
+    fields = remove_nulls(value)
     for name, spelled in (("role", "from"), ("content", "value")):
         if name not in fields and spelled in fields:
             fields[name] = fields.pop(spelled)
@@ -53,19 +53,25 @@ def read(value: object, field: str, unread: set[str]) -> Message:
     spoken = spoken.lower() if isinstance(spoken, str) else spoken
     role = OTHER_NAMES.get(spoken, spoken) if isinstance(spoken, str) else spoken
     if role not in (*ROLES, TOOLS):
-        raise ValueError(f"field '{field}.role' is {kind(fields.get('role'))}; expected {', '.join(ROLES)}")
+        raise ValueError(f"field '{field}.role' is {describe_value(fields.get('role'))}; expected {', '.join(ROLES)}")
     if role == "assistant" and "content" in value:
         fields.setdefault("content", "")  # null: an empty answer
     if spoken in CALL_ROLES and isinstance(fields.get("content"), str):
         fields |= {"content": "", "tool_calls": fields["content"]}
-    calls = _calls(fields, field, unread)
-    message: Message = {"role": role, "content": _content(fields, field, bool(calls)), **_named(fields, field)}
-    thought = _thought(fields, field)
+    calls = _parse_tool_calls(fields, field, unread)
+    message: Message = {
+        "role": role,
+        "content": _parse_content(fields, field, bool(calls)),
+        **_get_optional_names(fields, field),
+    }
+    thought = _parse_thought(fields, field)
     if thought.strip():
         message[THOUGHT] = thought
     if calls:
         message["tool_calls"] = calls
-    if role == "assistant" and not all(_learned(fields[name], f"{field}.{name}") for name in WEIGHTS if name in fields):
+    if role == "assistant" and not all(
+        _parse_weight(fields[name], f"{field}.{name}") for name in WEIGHTS if name in fields
+    ):
         message["weight"] = 0
     if role == "tool" and fields.get(ASKED) is True:
         message[ASKED] = True
@@ -74,30 +80,30 @@ def read(value: object, field: str, unread: set[str]) -> Message:
     return message
 
 
-def tools(value: object, field: str) -> list[Message]:
+def parse_tools(value: object, field: str) -> list[Message]:
     """The message that declares tools; none for no tools.
 
     They are a list, or JSON as text, in OpenAI's form or as bare functions.
     """
-    listed = _loaded(value, field) if isinstance(value, str) and value.strip() else value
+    listed = _parse_json_field(value, field) if isinstance(value, str) and value.strip() else value
     if not listed:
         return []
     if not isinstance(listed, Sequence) or isinstance(listed, str):
-        raise ValueError(f"field '{field}' is {kind(listed)}; expected a list of tools, each with a name")
+        raise ValueError(f"field '{field}' is {describe_value(listed)}; expected a list of tools, each with a name")
     declared = []
     for number, declaration in enumerate(listed):
-        tool = without_nulls(
-            _loaded(declaration, f"{field}[{number}]") if isinstance(declaration, str) else declaration
+        tool = remove_nulls(
+            _parse_json_field(declaration, f"{field}[{number}]") if isinstance(declaration, str) else declaration
         )
         function = tool.get("function", tool) if isinstance(tool, Mapping) else None
         if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
-            raise ValueError(f"field '{field}[{number}]' is {kind(declaration)}; expected a tool with a name")
+            raise ValueError(f"field '{field}[{number}]' is {describe_value(declaration)}; expected a tool with a name")
         if "input_schema" in function and "parameters" not in function:  # as Anthropic's are declared
             function = {"parameters" if name == "input_schema" else name: part for name, part in function.items()}
         declared.append(
             {**tool, "function": function} if "function" in tool else {"type": "function", "function": function}
         )
-    return [{"role": TOOLS, "content": to_json(declared, field)}]
+    return [{"role": TOOLS, "content": dump_json_field(declared, field)}]
 
 
 def split_tools(messages: Sequence[Mapping[str, Any]]) -> tuple[list[Any], list[Mapping[str, Any]]]:
@@ -108,28 +114,28 @@ def split_tools(messages: Sequence[Mapping[str, Any]]) -> tuple[list[Any], list[
     return [], [*messages]
 
 
-def text(message: Mapping[str, Any]) -> str:
+def format_message_text(message: Mapping[str, Any]) -> str:
     """What a person reads of an answer: its thought, its content and its calls, as JSON."""
     thought, content = message.get(THOUGHT) or "", message.get("content") or ""
     calls = [json.dumps(call["function"], ensure_ascii=False) for call in message.get("tool_calls") or []]
     return "\n".join([*([thought] if thought else []), *([content] if content else []), *calls])
 
 
-def is_empty(message: Mapping[str, Any]) -> bool:
+def is_empty_message(message: Mapping[str, Any]) -> bool:
     """Whether an answer has no text, thought or call: nothing that could be learned but to say nothing.
 
     The marks of an empty thought are no text, nor are letters that nobody sees.
     """
-    written = re.sub(r"<think>\s*</think>", "", text(message))
+    written = re.sub(r"<think>\s*</think>", "", format_message_text(message))
     return all(letter.isspace() or unicodedata.category(letter) in ("Cc", "Cf") for letter in written)
 
 
-def is_plain(message: Mapping[str, Any]) -> bool:
+def is_plain_message(message: Mapping[str, Any]) -> bool:
     """Whether a message is its content and nothing more."""
     return all(name in ("role", "content", "weight") or value is None for name, value in message.items())
 
 
-def transcript(written: str) -> list[Message]:
+def parse_transcript(written: str) -> list[Message]:
     """The turns of a text of HH-RLHF's form, `\\n\\nHuman: .. \\n\\nAssistant: ..`; none where it is no such text."""
     speakers = re.split(r"(?:^|\r?\n\r?\n)(Human|Assistant):", written.rstrip())
     if len(speakers) < 5 or speakers[0].strip() or speakers[1] != "Human":
@@ -141,7 +147,7 @@ def transcript(written: str) -> list[Message]:
     ]
 
 
-def written_turns(written: str) -> object:
+def parse_json_turns(written: str) -> object:
     """The messages of a text that is their JSON, as tables without lists keep them; None for any other text."""
     if not re.match(r"\s*\[\s*\{", written):
         return None
@@ -154,14 +160,14 @@ def written_turns(written: str) -> object:
     return listed if all(is_turn) else None
 
 
-def without_nulls(value: Any) -> Any:
+def remove_nulls(value: Any) -> Any:
     """Without the keys whose value is null: parquet gives each object the keys of all, with nulls."""
     if isinstance(value, Mapping):
-        return {name: without_nulls(inner) for name, inner in value.items() if inner is not None}
-    return [without_nulls(inner) for inner in value] if isinstance(value, list | tuple) else value
+        return {name: remove_nulls(inner) for name, inner in value.items() if inner is not None}
+    return [remove_nulls(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
-def to_json(value: object, field: str) -> str:
+def dump_json_field(value: object, field: str) -> str:
     """JSON as tables keep it; ValueError where a value has no form in it, such as a date of a parquet file."""
     try:
         return json.dumps(value, ensure_ascii=False, allow_nan=False)
@@ -169,7 +175,7 @@ def to_json(value: object, field: str) -> str:
         raise ValueError(f"field '{field}' cannot be written as JSON: {error}") from None
 
 
-def kind(value: object) -> str:
+def describe_value(value: object) -> str:
     """What a value is, for messages."""
     if value is None:
         return "not there"
@@ -178,72 +184,72 @@ def kind(value: object) -> str:
     return f"{type(value).__name__} {str(value)[:40]}"
 
 
-def _content(fields: Mapping[str, Any], field: str, called: bool) -> str:
+def _parse_content(fields: Mapping[str, Any], field: str, called: bool) -> str:
     content = fields.get("content", "" if called or any(name in fields for name in THOUGHTS) else None)
     if isinstance(content, list):  # the parts of a message, as multimodal models have them
-        parts = [part for part in content if not _is_thought(part)]
+        parts = [part for part in content if not _is_thought_part(part)]
         if not all(isinstance(part, Mapping) and isinstance(part.get("text"), str) for part in parts):
             raise ValueError(f"field '{field}.content' has parts that are no text; expected text")
         content = "".join(part["text"] for part in parts)
     if not isinstance(content, str):
-        raise ValueError(f"field '{field}.content' is {kind(content)}; expected text")
+        raise ValueError(f"field '{field}.content' is {describe_value(content)}; expected text")
     return content
 
 
-def _is_thought(part: object) -> bool:
+def _is_thought_part(part: object) -> bool:
     return isinstance(part, Mapping) and part.get("type") in THOUGHTS and isinstance(part.get(part["type"]), str)
 
 
-def _thought(fields: Mapping[str, Any], field: str) -> str:
+def _parse_thought(fields: Mapping[str, Any], field: str) -> str:
     for name in THOUGHTS:
         if name in fields and not isinstance(fields[name], str):
-            raise ValueError(f"field '{field}.{name}' is {kind(fields[name])}; expected text")
+            raise ValueError(f"field '{field}.{name}' is {describe_value(fields[name])}; expected text")
     content = fields.get("content")
-    parts = [part[part["type"]] for part in content if _is_thought(part)] if isinstance(content, list) else []
+    parts = [part[part["type"]] for part in content if _is_thought_part(part)] if isinstance(content, list) else []
     written = [fields[name] for name in THOUGHTS if fields.get(name)]
     return "".join(parts) or (written[0] if written else "")
 
 
-def _named(fields: Mapping[str, Any], field: str) -> Message:
+def _get_optional_names(fields: Mapping[str, Any], field: str) -> Message:
     for name in NAMES:
         if name in fields and not isinstance(fields[name], str):
-            raise ValueError(f"field '{field}.{name}' is {kind(fields[name])}; expected text")
+            raise ValueError(f"field '{field}.{name}' is {describe_value(fields[name])}; expected text")
     return {name: fields[name] for name in NAMES if name in fields}
 
 
-def _calls(fields: Mapping[str, Any], field: str, unread: set[str]) -> list[Message]:
+def _parse_tool_calls(fields: Mapping[str, Any], field: str, unread: set[str]) -> list[Message]:
     """Calls in OpenAI's form with their arguments as an object, from a list, JSON as text, or one call."""
     name = next((name for name in ("tool_calls", "function_call") if fields.get(name)), None)
     if name is None:
         return []
-    calls = _loaded(fields[name], f"{field}.{name}") if isinstance(fields[name], str) else fields[name]
+    calls = _parse_json_field(fields[name], f"{field}.{name}") if isinstance(fields[name], str) else fields[name]
     calls = calls if isinstance(calls, list | tuple) else [calls]
-    return [_call(call, f"{field}.{name}[{number}]", unread) for number, call in enumerate(calls)]
+    return [_parse_tool_call(call, f"{field}.{name}[{number}]", unread) for number, call in enumerate(calls)]
 
 
-def _call(call: object, field: str, unread: set[str]) -> Message:
-    call = _loaded(call, field) if isinstance(call, str) else call
+def _parse_tool_call(call: object, field: str, unread: set[str]) -> Message:
+    call = _parse_json_field(call, field) if isinstance(call, str) else call
     outer = call if isinstance(call, Mapping) else {}
     function = outer.get("function", outer)
     if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
-        raise ValueError(f"field '{field}' is {kind(call)}; expected a call with name and arguments")
+        raise ValueError(f"field '{field}' is {describe_value(call)}; expected a call with name and arguments")
     named = next((name for name in ARGUMENTS if name in function), None)
     arguments: Any = {} if named is None else function[named]
     read = {"type", "id", "index", "function", "name", named}
     unread |= {f"messages.tool_calls.{name}" for name in {**outer, **function}.keys() - read}
     if isinstance(arguments, str):
-        arguments = _loaded(arguments, f"{field}.arguments") if arguments.strip() else {}
+        arguments = _parse_json_field(arguments, f"{field}.arguments") if arguments.strip() else {}
     identity = {"id": outer["id"]} if isinstance(outer.get("id"), str) else {}
     return {"type": "function", **identity, "function": {"name": function["name"], "arguments": arguments}}
 
 
-def _learned(value: object, field: str) -> bool:
+def _parse_weight(value: object, field: str) -> bool:
     if not isinstance(value, bool | int | float) or value not in (0, 1):
-        raise ValueError(f"field '{field}' is {kind(value)}; expected 0 or 1, true or false")
+        raise ValueError(f"field '{field}' is {describe_value(value)}; expected 0 or 1, true or false")
     return bool(value)
 
 
-def _loaded(written: str, field: str) -> Any:
+def _parse_json_field(written: str, field: str) -> Any:
     try:
         return json.loads(written)
     except (ValueError, RecursionError) as error:

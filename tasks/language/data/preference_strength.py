@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tasks.language.data.columns import Columns
-from tasks.language.data.messages import kind
+from tasks.language.data.messages import describe_value
 
 SCORES = (("score_chosen", "score_rejected"), ("chosen_score", "rejected_score"))
 RATED = re.compile("chosen.*(?:score|rating|reward)|(?:score|rating|reward).*chosen")
@@ -19,22 +19,22 @@ LEVELS = {
 LEVELS |= {"much better": "significantly", "strong": "", "weak": "slightly"}
 
 
-def scores(row: Columns) -> tuple[float, float] | None:
+def find_pair_scores(row: Columns) -> tuple[float, float] | None:
     """The scores of the chosen and of the rejected answer, where somebody gave both; ValueError where one is no
     number.
     """
     metadata = row.peek("metadata")
     for source in (row, metadata) if isinstance(metadata, Mapping) else (row,):
-        for names in (*SCORES, *_ratings(source)):
+        for names in (*SCORES, *_iterate_rating_columns(source)):
             values = [source.peek(name) if isinstance(source, Columns) else source.get(name) for name in names]
             if all(value is not None for value in values):
                 row.use(*(("metadata",) if source is metadata else names))
-                chosen, rejected = map(_number, values, names)
+                chosen, rejected = map(_check_finite_number, values, names)
                 return chosen, rejected
     return None
 
 
-def _ratings(row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _iterate_rating_columns(row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Columns of any other name that rate both answers with numbers, as `chosen-rating` and `rejected-rating` do."""
     values = {name: row.peek(name) for name in row} if isinstance(row, Columns) else row
     numbers = {name for name, value in values.items() if isinstance(value, int | float)}
@@ -44,18 +44,18 @@ def _ratings(row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield chosen, rejected
 
 
-def _number(value: object, field: str) -> float:
+def _check_finite_number(value: object, field: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= sys.float_info.max:
-        raise ValueError(f"field '{field}' is {kind(value)}; expected a number")
+        raise ValueError(f"field '{field}' is {describe_value(value)}; expected a number")
     return float(value)
 
 
-def level(row: Columns) -> str:
+def parse_strength_level(row: Columns) -> str:
     """By how much the chosen answer is better, as a word of LEVELS; ValueError for any other word."""
     word = row.get("strength")
     if word is None:
         return ""
     levels = {**LEVELS, **{f"{side} {name}": word for side in "ab" for name, word in LEVELS.items()}}
     if not isinstance(word, str) or word.strip().lower() not in levels:
-        raise ValueError(f"field 'strength' is {kind(word)}; expected {' or '.join(LEVELS)}")
+        raise ValueError(f"field 'strength' is {describe_value(word)}; expected {' or '.join(LEVELS)}")
     return levels[word.strip().lower()]

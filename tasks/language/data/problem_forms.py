@@ -18,7 +18,7 @@ from tasks.common.errors import ConfigError, DataError
 from tasks.common.tables import Record
 from tasks.language.data import forms, messages
 from tasks.language.data.columns import Omissions
-from tasks.language.data.rows import Row, parsed
+from tasks.language.data.rows import Row, parse_row
 from tasks.language.rewards import answers, numerals
 
 DIGITS = 100  # of an answer in GSM8K's form, at most; Python itself converts no more than 4,300
@@ -29,7 +29,7 @@ SOLUTIONS = ("solution", "response", "completion", "output", "chosen", "code", "
 ANSWERS = ("answer", "final_answer", "Answer", "answerKey", "answer_key", "ground_truth")
 
 
-def read(rows: Iterable[Row], needed_by: str = "") -> list[Record]:
+def parse_problems(rows: Iterable[Row], needed_by: str = "") -> list[Record]:
     """Rows of Problems; DataError naming file, line and field. Where the first row is in GSM8K's form, all have to be.
 
     If some reward `needed_by` needs an answer, each row has to have one. Keys of messages that are not read are a line
@@ -39,10 +39,10 @@ def read(rows: Iterable[Row], needed_by: str = "") -> list[Record]:
     gsm8k, omissions = False, Omissions()
     for row in rows:
         if not problems:
-            gsm8k = is_gsm8k(row.values)
+            gsm8k = is_gsm8k_row(row.values)
         unread: set[str] = set()
-        form = from_gsm8k if gsm8k else partial(problem, unread=unread)
-        problems.append({"problem_id": row.name, **parsed(row, form)})
+        form = parse_gsm8k_row if gsm8k else partial(parse_general_problem, unread=unread)
+        problems.append({"problem_id": row.name, **parse_row(row, form)})
         omissions.unread.update(unread)
         if needed_by and not problems[-1]["answer"]:
             raise DataError(f"{row.where}: there is no answer, which {needed_by} needs; expected a column answer")
@@ -51,9 +51,9 @@ def read(rows: Iterable[Row], needed_by: str = "") -> list[Record]:
     return problems
 
 
-def asked(row: Mapping[str, Any]) -> tuple[str, ...]:
+def build_problem_key(row: Mapping[str, Any]) -> tuple[str, ...]:
     """What tells a prompt from others: its question, and the turns before it, spaces aside."""
-    return forms.prompt_key(row["question"], row.get("history", ""))
+    return forms.build_prompt_key(row["question"], row.get("history", ""))
 
 
 def check_skip(section: str, skip: int, available: int) -> None:
@@ -65,19 +65,19 @@ def check_skip(section: str, skip: int, available: int) -> None:
         )
 
 
-def is_gsm8k(row: Mapping[str, Any]) -> bool:
+def is_gsm8k_row(row: Mapping[str, Any]) -> bool:
     """Whether a row has a text `answer` with the mark, and no other form's columns."""
     return isinstance(row.get("answer"), str) and MARK in row["answer"] and "solution" not in row
 
 
-def from_gsm8k(row: Mapping[str, Any]) -> Record:
+def parse_gsm8k_row(row: Mapping[str, Any]) -> Record:
     """One row of GSM8K; ValueError naming the field where it is not one."""
-    question = forms.text(row, "question")
-    steps, mark, answer = forms.text(row, "answer").rpartition(MARK)
+    question = forms.get_required_text(row, "question")
+    steps, mark, answer = forms.get_required_text(row, "answer").rpartition(MARK)
     if not mark:
         raise ValueError("field 'answer' has no '#### N'; expected it as in the first row")
-    written = answers.unwrapped(answer)
-    number = numerals.parts(written)
+    written = answers.strip_number_wrapping(answer)
+    number = numerals.parse_number_parts(written)
     if number is None and len(written) <= DIGITS:
         raise ValueError(f"field 'answer' ends in '#### {' '.join(answer.split())[:DIGITS]}', which is no number")
     answer = written if number is None else number.plain
@@ -85,61 +85,69 @@ def from_gsm8k(row: Mapping[str, Any]) -> Record:
         raise ValueError(f"field 'answer' ends in a number of {len(answer)} characters, above {DIGITS}")
     steps = steps.strip()
     solution = f"{steps}\n#### {answer}" if steps else f"#### {answer}"
-    return _record(row, ("question", "answer"), [forms.question(question)], solution, answer, len(steps.splitlines()))
+    return _build_problem_record(
+        row, ("question", "answer"), [forms.make_user_turn(question)], solution, answer, len(steps.splitlines())
+    )
 
 
-def problem(row: Mapping[str, Any], unread: set[str] | None = None) -> Record:
+def parse_general_problem(row: Mapping[str, Any], unread: set[str] | None = None) -> Record:
     """One row of any other form.
 
     A reference that is absent is an empty text; keys of messages that are not read go to `unread`.
     """
-    used, prompt, solution = _prompt(row, set() if unread is None else unread)
-    if not solution and (name := _text_in(row, SOLUTIONS)):
+    used, prompt, solution = _parse_prompt(row, set() if unread is None else unread)
+    if not solution and (name := _find_text_column(row, SOLUTIONS)):
         solution = row[name].strip()
         used = (*used, name)
     name = next((name for name in ANSWERS if row.get(name) not in (None, "") and name not in used), "")
-    answer = answers.boxed(solution) or ""
+    answer = answers.find_last_boxed_text(solution) or ""
     judged = row.get("reward_model")
     if not name and isinstance(judged, Mapping) and judged.get("ground_truth") is not None:  # verl's rows
-        answer = _answer(judged["ground_truth"], "reward_model.ground_truth")
+        answer = _parse_answer(judged["ground_truth"], "reward_model.ground_truth")
     elif name:
-        choices = choices_of(row)
-        answer = label_of(row[name], name, choices) if choices else _answer(row[name], name)
-    return _record(row, (*used, name), prompt, solution, answer, len(solution.splitlines()))
+        choices = parse_choices(row)
+        answer = get_choice_label(row[name], name, choices) if choices else _parse_answer(row[name], name)
+    return _build_problem_record(row, (*used, name), prompt, solution, answer, len(solution.splitlines()))
 
 
-def _prompt(row: Mapping[str, Any], unread: set[str]) -> tuple[tuple[str, ...], forms.Conversation, str]:
+def _parse_prompt(row: Mapping[str, Any], unread: set[str]) -> tuple[tuple[str, ...], forms.Conversation, str]:
     """The columns that hold the prompt, the prompt, and the reference response where the same columns hold one."""
     if (name := next((name for name in forms.TURNS if row.get(name) not in (None, "")), None)) is not None:
-        turns = forms.conversation(row[name], name, unread)
+        turns = forms.parse_conversation(row[name], name, unread)
         answer = turns.pop() if turns[-1]["role"] == "assistant" else {}
-        solution = answer.get("content") or messages.text(answer)  # a call alone is read as a person reads it
+        solution = answer.get("content") or messages.format_message_text(
+            answer
+        )  # a call alone is read as a person reads it
         return (name,), turns, solution
     if "Body" in row and "Question" in row:  # SVAMP
-        body = forms.text(row, "Body")
-        return ("Body", "Question"), [forms.question(f"{body} {forms.text(row, 'Question')}")], ""
+        body = forms.get_required_text(row, "Body")
+        return ("Body", "Question"), [forms.make_user_turn(f"{body} {forms.get_required_text(row, 'Question')}")], ""
     name = next((name for name in QUESTIONS if row.get(name) is not None), None)
     if name is None:
-        raise ValueError(f"expected a column {', '.join((*QUESTIONS, *forms.TURNS))}; got {forms.columns(row)}")
+        raise ValueError(
+            f"expected a column {', '.join((*QUESTIONS, *forms.TURNS))}; got {forms.format_column_names(row)}"
+        )
     question: Any = row[name]
     if isinstance(question, Mapping):  # ARC's own files
         question = question.get("stem")
     if name == "instruction":
-        return (name, "input"), [forms.instruction(row)], ""
-    if choices := choices_of(row):
-        lines = [forms.text({name: question}, name), *(f"{label}. {text}" for label, text in choices)]
+        return (name, "input"), [forms.build_instruction_turn(row)], ""
+    if choices := parse_choices(row):
+        lines = [forms.get_required_text({name: question}, name), *(f"{label}. {text}" for label, text in choices)]
         return (
             (name, "choices" if row.get("choices") is not None else "options"),
-            [forms.question("\n".join(lines))],
+            [forms.make_user_turn("\n".join(lines))],
             "",
         )
-    prompt = forms.as_turns(question.strip() if isinstance(question, str) else question, name, "user", unread)
+    prompt = forms.parse_text_or_messages(
+        question.strip() if isinstance(question, str) else question, name, "user", unread
+    )
     if isinstance(history := row.get("history"), str) and history:  # as our own tables keep it
-        prompt = forms.behind(forms.conversation(history, "history"), prompt)
+        prompt = forms.join_history_and_prompt(forms.parse_conversation(history, "history"), prompt)
     return (name, "history"), prompt, ""
 
 
-def choices_of(row: Mapping[str, Any]) -> list[tuple[str, str]]:
+def parse_choices(row: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Labels and texts of a multiple choice: from lists of both, a list of pairs, texts by label, or texts alone.
 
     No choices: it is none.
@@ -147,7 +155,7 @@ def choices_of(row: Mapping[str, Any]) -> list[tuple[str, str]]:
     question = row.get("question")
     holder = question if isinstance(question, Mapping) else row
     choices: Any = holder.get("choices")
-    if choices is None and _are_choices(holder.get("options")):
+    if choices is None and _has_choice_texts(holder.get("options")):
         choices = holder["options"]
     if choices is None:
         return []
@@ -167,11 +175,11 @@ def choices_of(row: Mapping[str, Any]) -> list[tuple[str, str]]:
         and len(choices) <= len(LETTERS)
         and all(isinstance(choice, str) for choice in choices)
     ):
-        return _lettered(choices)
+        return _label_choices_by_letter(choices)
     raise ValueError(f"field 'choices' is {type(choices).__name__}; expected texts, or labels with texts")
 
 
-def _are_choices(options: object) -> bool:
+def _has_choice_texts(options: object) -> bool:
     """Whether a column `options`, which may hold anything, has the texts of choices, by letters or alone."""
     by_letter = isinstance(options, Mapping) and options and (*options,) == (*LETTERS[: len(options)],)
     return bool(by_letter) or (
@@ -179,7 +187,7 @@ def _are_choices(options: object) -> bool:
     )
 
 
-def _lettered(texts: Sequence[str]) -> list[tuple[str, str]]:
+def _label_choices_by_letter(texts: Sequence[str]) -> list[tuple[str, str]]:
     """Texts with the letters from A on; those that begin with them, as `A)21`, without what stands there."""
     matches = [
         re.fullmatch(rf"\(?{letter}[).:] ?(.+)", text, re.DOTALL) for letter, text in zip(LETTERS, texts, strict=False)
@@ -188,9 +196,9 @@ def _lettered(texts: Sequence[str]) -> list[tuple[str, str]]:
     return list(zip(LETTERS, plain if len(plain) == len(texts) else texts, strict=False))
 
 
-def _answer(value: object, field: str) -> str:
+def _parse_answer(value: object, field: str) -> str:
     if isinstance(value, list) and value and not isinstance(value[0], list | dict):
-        return ", ".join(_answer(part, field) for part in value)
+        return ", ".join(_parse_answer(part, field) for part in value)
     if (
         isinstance(value, bool)
         or not isinstance(value, str | int | float)
@@ -200,12 +208,12 @@ def _answer(value: object, field: str) -> str:
     return str(value).strip()
 
 
-def label_of(value: object, field: str, choices: list[tuple[str, str]]) -> str:
+def get_choice_label(value: object, field: str, choices: list[tuple[str, str]]) -> str:
     """The label of the right choice, which is given by its label, its letter, its text, or its place from 0 on
     (MMLU).
     """
     labels, texts = zip(*choices, strict=True)
-    answer = _answer(value, field)
+    answer = _parse_answer(value, field)
     if answer in labels:
         return answer
     if isinstance(value, int) and labels == (*LETTERS[: len(labels)],) and 0 <= value < len(labels):
@@ -217,14 +225,14 @@ def label_of(value: object, field: str, choices: list[tuple[str, str]]) -> str:
     raise ValueError(f"field '{field}' is {' '.join(answer.split())[:40]!r}; expected one of {', '.join(labels)[:40]}")
 
 
-def _text_in(row: Mapping[str, Any], names: Iterable[str]) -> str | None:
+def _find_text_column(row: Mapping[str, Any], names: Iterable[str]) -> str | None:
     return next((name for name in names if isinstance(row.get(name), str) and row[name].strip()), None)
 
 
-def _record(
+def _build_problem_record(
     row: Mapping[str, Any], used: tuple[str, ...], prompt: forms.Conversation, solution: str, answer: str, steps: int
 ) -> Record:
-    prompt = forms.with_declared(row, [forms.without_weight(turn) for turn in prompt])
+    prompt = forms.add_system_and_tools(row, [forms.remove_weight(turn) for turn in prompt])
     question, history = forms.split_prompt(prompt)
     others = {name: value for name, value in row.items() if name not in used}
     return {
@@ -237,7 +245,7 @@ def _record(
     }
 
 
-def without_empty(rows: list[Record]) -> list[Record]:
+def drop_empty_columns(rows: list[Record]) -> list[Record]:
     """The rows without `history` and `columns` where no row has any: tables have these columns only where they say
     something.
     """

@@ -43,11 +43,11 @@ class Row(NamedTuple):
     where: str  # file and line, or split and row, for messages
 
 
-def parsed(row: Row, form: Callable[[Record], Parsed]) -> Parsed:
+def parse_row(row: Row, form: Callable[[Record], Parsed]) -> Parsed:
     """`form` of the row's values; a ValueError of it becomes a DataError that names the row, as LeftOutError does."""
     try:
         for column, value in row.values.items():
-            _check_text([column, value], column)
+            _check_encodable_text([column, value], column)
         return form(row.values)
     except LeftOutError as error:
         raise LeftOutError(error.why, row.where) from None
@@ -57,13 +57,15 @@ def parsed(row: Row, form: Callable[[Record], Parsed]) -> Parsed:
         raise DataError(f"{row.where}: a field holds values that are nested too deeply") from None
 
 
-def readable(rows: Iterable[Row], form: Callable[[Record], Form], omissions: Omissions) -> Iterator[tuple[Row, Form]]:
+def parse_readable_rows(
+    rows: Iterable[Row], form: Callable[[Record], Form], omissions: Omissions
+) -> Iterator[tuple[Row, Form]]:
     """The rows from which something can be learned, with their `form`; what is left out, and what is not read, is
     counted in `omissions`.
     """
     for row in rows:
         try:
-            values = parsed(row, form)
+            values = parse_row(row, form)
         except LeftOutError as error:
             omissions.left_out[error.why] += 1
             continue
@@ -71,7 +73,7 @@ def readable(rows: Iterable[Row], form: Callable[[Record], Form], omissions: Omi
         yield row, values
 
 
-def files(path: Path) -> list[Path]:
+def list_data_files(path: Path) -> list[Path]:
     """A file, or all files of a folder by their names."""
     if not path.is_dir():
         return [path]
@@ -83,26 +85,26 @@ def files(path: Path) -> list[Path]:
 
 def read_files(path: Path) -> Iterator[Row]:
     """The rows of a file, or of all files of a folder."""
-    return _read(files(path))
+    return _read_listed_files(list_data_files(path))
 
 
-def held_out(name: str) -> bool:
+def is_held_out(name: str) -> bool:
     """Whether the name of a file, or of a row of it, says that it is not trained on."""
     return name.startswith(HELD_OUT)
 
 
 def read_training_files(path: Path) -> Iterator[Row]:
     """The rows of a file, or of a folder's files but for those that are held out by their names."""
-    return _read([file for file in files(path) if file == path or not held_out(file.name)])
+    return _read_listed_files([file for file in list_data_files(path) if file == path or not is_held_out(file.name)])
 
 
 def read_test_files(path: Path) -> Iterator[Row]:
     """The rows of a file, or of a folder's held-out files; of all its files where no name says so."""
-    all_files = files(path)
-    return _read([file for file in all_files if held_out(file.name)] or all_files)
+    all_files = list_data_files(path)
+    return _read_listed_files([file for file in all_files if is_held_out(file.name)] or all_files)
 
 
-def _read(chosen: list[Path]) -> Iterator[Row]:
+def _read_listed_files(chosen: list[Path]) -> Iterator[Row]:
     stems = [file.stem for file in chosen]
     for file in chosen:
         yield from read_file(file, file.stem if stems.count(file.stem) == 1 else file.name)
@@ -114,16 +116,16 @@ def read_file(path: Path, name: str = "") -> Iterator[Row]:
     if not path.is_file():
         raise DataError(f"{path}: no such file; expected one of type {', '.join(SUFFIXES)}")
     if path.suffix == ".parquet":
-        yield from _parquet(path, name)
+        yield from _read_parquet(path, name)
     elif path.suffix == ".json":
-        yield from _json(path, name)
+        yield from _read_json(path, name)
     elif path.suffix == ".jsonl":
-        yield from _json_lines(path, name)
+        yield from _read_json_lines(path, name)
     else:
         raise DataError(f"{path}: expected a file of type {', '.join(SUFFIXES)}")
 
 
-def read_hub(name: str, config: str | None, revision: str, split: str) -> Iterator[Row]:
+def fetch_hub_rows(name: str, config: str | None, revision: str, split: str) -> Iterator[Row]:
     """Rows of one split of a hub data set at a revision."""
     from datasets import load_dataset
 
@@ -138,7 +140,7 @@ def read_hub(name: str, config: str | None, revision: str, split: str) -> Iterat
         yield Row(values, f"{split}-{number}", f"{name}: {split}, row {number}")
 
 
-def hub_rows(name: str, config: str | None, revision: str, split: str) -> int | None:
+def fetch_hub_row_count(name: str, config: str | None, revision: str, split: str) -> int | None:
     """How many rows a split has by what the hub or its cache says of it; None where they do not say it within
     SECONDS.
     """
@@ -156,30 +158,30 @@ def hub_rows(name: str, config: str | None, revision: str, split: str) -> int | 
     return counts[0] if counts else None
 
 
-def _json_lines(path: Path, name: str) -> Iterator[Row]:
+def _read_json_lines(path: Path, name: str) -> Iterator[Row]:
     for number, line in enumerate(path.read_bytes().split(b"\n"), start=1):  # str.splitlines splits at U+2028 as well
         if line.strip():
             where = f"{path}: line {number}"
-            yield Row(_object(_loaded(line, where), where), f"{name}-{number - 1}", where)
+            yield Row(_check_object(_parse_json(line, where), where), f"{name}-{number - 1}", where)
 
 
-def _json(path: Path, name: str) -> Iterator[Row]:
-    loaded = _loaded(path.read_bytes(), str(path))
+def _read_json(path: Path, name: str) -> Iterator[Row]:
+    loaded = _parse_json(path.read_bytes(), str(path))
     if not isinstance(loaded, list):
         raise DataError(f"{path}: expected a list of objects; lines of objects are a .jsonl file")
     for number, value in enumerate(loaded):
         where = f"{path}: row {number}"
-        yield Row(_object(value, where), f"{name}-{number}", where)
+        yield Row(_check_object(value, where), f"{name}-{number}", where)
 
 
-def _parquet(path: Path, name: str) -> Iterator[Row]:
+def _read_parquet(path: Path, name: str) -> Iterator[Row]:
     from pyarrow import ArrowException
 
     number = 0
     try:
         file = tables.open_parquet(path)
-        _once([(column, None) for column in file.schema_arrow.names])
-        for batch in tables.batches(file, path):
+        _build_unique_object([(column, None) for column in file.schema_arrow.names])
+        for batch in tables.iterate_record_batches(file, path):
             for values in batch.to_pylist():
                 yield Row(values, f"{name}-{number}", f"{path}: row {number}")
                 number += 1
@@ -187,11 +189,11 @@ def _parquet(path: Path, name: str) -> Iterator[Row]:
         raise DataError(f"{path}: cannot be read as parquet: {' '.join(str(error).split())[:200]}") from None
 
 
-def _loaded(text: bytes, where: str) -> object:
+def _parse_json(text: bytes, where: str) -> object:
     if text.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise DataError(f"{where}: expected UTF-8, found UTF-16")
     try:
-        loaded: object = json.loads(text.removeprefix(codecs.BOM_UTF8).decode(), object_pairs_hook=_once)
+        loaded: object = json.loads(text.removeprefix(codecs.BOM_UTF8).decode(), object_pairs_hook=_build_unique_object)
         return loaded
     except UnicodeDecodeError as error:
         position = len(text) - len(error.object) + error.start  # in the file, where a byte-order mark may come first
@@ -200,7 +202,7 @@ def _loaded(text: bytes, where: str) -> object:
         raise DataError(f"{where}: expected JSON: {error}") from None
 
 
-def _once(pairs: list[tuple[str, Any]]) -> Record:
+def _build_unique_object(pairs: list[tuple[str, Any]]) -> Record:
     """The pairs as an object; a key that stands there twice would hide a value."""
     fields = dict(pairs)
     if len(fields) < len(pairs):
@@ -209,13 +211,13 @@ def _once(pairs: list[tuple[str, Any]]) -> Record:
     return fields
 
 
-def _object(value: object, where: str) -> Record:
+def _check_object(value: object, where: str) -> Record:
     if not isinstance(value, dict):
         raise DataError(f"{where}: expected an object with columns, got {type(value).__name__}")
     return value
 
 
-def _check_text(value: object, column: str, depth: int = 0) -> None:
+def _check_encodable_text(value: object, column: str, depth: int = 0) -> None:
     if depth > DEEPEST:
         raise ValueError(f"field {column!r} is nested deeper than {DEEPEST} levels")
     if isinstance(value, str):
@@ -225,4 +227,4 @@ def _check_text(value: object, column: str, depth: int = 0) -> None:
             raise ValueError(f"field {column!r} has half a character (a surrogate), which no file can keep") from None
     if isinstance(value, dict | list):
         for inner in [*value, *value.values()] if isinstance(value, dict) else value:
-            _check_text(inner, column, depth + 1)
+            _check_encodable_text(inner, column, depth + 1)

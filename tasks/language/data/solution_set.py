@@ -14,7 +14,7 @@ from tasks.algorithms.language import labelled_reward_model
 from tasks.algorithms.language.causal_lm import PretrainedModel
 from tasks.algorithms.language.completions import make_completions
 from tasks.algorithms.language.labelled_reward_model import Labelled
-from tasks.algorithms.language.sequences import batches_per_run, shuffled
+from tasks.algorithms.language.sequences import count_batches, iterate_shuffled_batches
 from tasks.common import tables
 from tasks.common.errors import DataError
 from tasks.common.tables import Record
@@ -52,9 +52,9 @@ class SolutionSet:
         self.truncated = self.dropped = 0
         self.kept: list[bool] = []
         for _, group in table.groupby("prompt_id", sort=True):
-            rows = tables.records(group)
+            rows = tables.list_records(group)
             try:
-                prompt = prompts.encode(tokenizer, rows[0]["prompt"], rows[0].get("history", ""))
+                prompt = prompts.encode_prompt_with_history(tokenizer, rows[0]["prompt"], rows[0].get("history", ""))
             except DataError as error:
                 raise DataError(f"solutions: {rows[0]['prompt_id']}: {error}") from None
             self._add(prompt, rows, limit)
@@ -104,13 +104,15 @@ class SolutionSet:
 
     def steps(self, prompts_per_batch: int, epochs: int) -> int:
         """How many batches `batches` gives."""
-        return batches_per_run(len(self.groups), prompts_per_batch, epochs)
+        return count_batches(len(self.groups), prompts_per_batch, epochs)
 
     def batches(
         self, prompts_per_batch: int, epochs: int, seed: int, tokens: Literal["all", "last"], start: int = 0
     ) -> Iterator[Labelled]:
         """All solutions to a few prompts at a time, prompts shuffled each epoch; from batch `start` on."""
-        order = shuffled(len(self.groups), prompts_per_batch, epochs, torch.Generator().manual_seed(seed))
+        order = iterate_shuffled_batches(
+            len(self.groups), prompts_per_batch, epochs, torch.Generator().manual_seed(seed)
+        )
         for picked in islice(order, start, None):
             yield self._batch([row for group in picked for row in self.groups[group]], tokens)
 
@@ -134,7 +136,9 @@ class SolutionSet:
         owner, answers = [row_of_prompt[self.owner[row]] for row in rows], [self.answers[row] for row in rows]
         responses = make_completions([self.asked[prompt] for prompt in prompt_indices], owner, answers, self.pad)
         if self.objective == "outcome":
-            return labelled_reward_model.outcomes(responses, [bool(self.rows[row]["right"]) for row in rows], tokens)
-        return labelled_reward_model.steps(
+            return labelled_reward_model.label_outcomes(
+                responses, [bool(self.rows[row]["right"]) for row in rows], tokens
+            )
+        return labelled_reward_model.label_steps(
             responses, [self.ends[row] for row in rows], [self.targets(row) for row in rows]
         )

@@ -16,36 +16,36 @@ from tasks.language.data.messages import THOUGHT, THOUGHTS, TOOLS
 PROBED = "probed_name"  # of a tool
 
 
-def unread_tools(tokenizer: Tokenizer, conversations: Iterable[str]) -> str:
+def format_unread_tools_warning(tokenizer: Tokenizer, conversations: Iterable[str]) -> str:
     """A line that says of how many of these conversations (JSON, or empty) the template does not read the tools; empty
     for none.
     """
     start = json.dumps([{"role": TOOLS}])[:-2]
     declared = sum(text.startswith(start) for text in conversations)
-    if not declared or knows_tools(tokenizer, chat.template(tokenizer)):
+    if not declared or knows_tools(tokenizer, chat.get_fixed_date_template(tokenizer)):
         return ""
     return f"not read: the tools of {declared:,} conversations, since the chat template does not know tools"
 
 
-def spelled(tokenizer: Tokenizer, template: str | None, turn: Mapping[str, Any]) -> dict[str, Any]:
+def adapt_message_to_template(tokenizer: Tokenizer, template: str | None, turn: Mapping[str, Any]) -> dict[str, Any]:
     """A message with its thought and its calls as the template reads them."""
     message = {name: value for name, value in turn.items() if name != "weight"}
     thought = next((message.pop(name) for name in THOUGHTS if message.get(name)), None)
     if thought is not None:
         message[next((name for name in THOUGHTS if name in (template or "")), THOUGHT)] = thought
-    if message.get("tool_calls") and _arguments_as_text(tokenizer, template):
-        message["tool_calls"] = [_with_text(call) for call in message["tool_calls"]]
+    if message.get("tool_calls") and _needs_text_arguments(tokenizer, template):
+        message["tool_calls"] = [_dump_call_arguments(call) for call in message["tool_calls"]]
     return message
 
 
-def _with_text(call: Mapping[str, Any]) -> dict[str, Any]:
+def _dump_call_arguments(call: Mapping[str, Any]) -> dict[str, Any]:
     function = call.get("function", call)
     written = {**function, "arguments": json.dumps(function.get("arguments", {}), ensure_ascii=False)}
     return {**call, "function": written} if "function" in call else written
 
 
 @lru_cache(maxsize=8)
-def _arguments_as_text(tokenizer: Tokenizer, template: str | None) -> bool:
+def _needs_text_arguments(tokenizer: Tokenizer, template: str | None) -> bool:
     """Whether the template writes a call's arguments as they are, so that an object would stand there as Python shows
     it.
     """
@@ -78,7 +78,7 @@ def knows_tools(tokenizer: Tokenizer, template: str | None) -> bool:
 
 
 @lru_cache(maxsize=8)
-def inner_end(tokenizer: Tokenizer, template: str | None) -> str:
+def find_inner_end_token(tokenizer: Tokenizer, template: str | None) -> str:
     """The control token that ends an answer behind which more follows; empty where there is none."""
     chats = [{"role": "user", "content": "A question."}, {"role": "assistant", "content": "An answer."}]
     text = tokenizer.apply_chat_template(
@@ -94,7 +94,7 @@ def inner_end(tokenizer: Tokenizer, template: str | None) -> str:
 
 
 @lru_cache(maxsize=32)
-def rendered_as(tokenizer: Tokenizer, template: str | None, role: str) -> str | None:
+def find_substitute_role(tokenizer: Tokenizer, template: str | None, role: str) -> str | None:
     """The role that the template takes an unknown `role` for; None where it knows or refuses `role`."""
     before = [] if role != "tool" else [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
 

@@ -158,10 +158,10 @@ class WordProblem:
     thing: str
 
 
-def generate(rng: random.Random, kind: ProblemKind) -> WordProblem:
+def generate_word_problem(rng: random.Random, kind: ProblemKind) -> WordProblem:
     """A problem of this kind."""
     while True:
-        problem = _draw(rng, kind)
+        problem = _draw_word_problem(rng, kind)
         if problem is None:
             continue
         steps = [step.split() for step in problem.chain]
@@ -171,7 +171,7 @@ def generate(rng: random.Random, kind: ProblemKind) -> WordProblem:
             return problem
 
 
-def _draw(rng: random.Random, kind: ProblemKind) -> WordProblem | None:
+def _draw_word_problem(rng: random.Random, kind: ProblemKind) -> WordProblem | None:
     """A problem of these words and numbers; None where a story came to a value that allows no change."""
     vocabulary, largest = kind.words, kind.largest
     lists = {"n": vocabulary.names, "i": vocabulary.items, "b": vocabulary.boxes}
@@ -194,7 +194,7 @@ def _draw(rng: random.Random, kind: ProblemKind) -> WordProblem | None:
         sentences.append(rng.choice(vocabulary.start).format(a=value, **words))
     question = rng.choice(ASK)
     while len(chain) < kind.steps:
-        changes = _changes(value, kind, last=len(chain) == kind.steps - 1)
+        changes = _list_allowed_changes(value, kind, last=len(chain) == kind.steps - 1)
         if not changes:
             return None
         symbol, numbers = rng.choice(changes)
@@ -209,7 +209,7 @@ def _draw(rng: random.Random, kind: ProblemKind) -> WordProblem | None:
     return WordProblem(story, "\n".join([*lines, f"#### {value}"]), value, tuple(chain), words["i"])
 
 
-def _changes(value: int, kind: ProblemKind, last: bool) -> list[tuple[str, list[int]]]:
+def _list_allowed_changes(value: int, kind: ProblemKind, last: bool) -> list[tuple[str, list[int]]]:
     """Symbols with the numbers that the value allows. Multiplying and sharing end a story, so they come last."""
     largest = kind.largest
     numbers = {
@@ -225,7 +225,7 @@ def _changes(value: int, kind: ProblemKind, last: bool) -> list[tuple[str, list[
     ]
 
 
-def loose_form(rng: random.Random, question: str, solution: str) -> str:
+def format_as_running_text(rng: random.Random, question: str, solution: str) -> str:
     """A problem and its solution as running text, without the `####` line that SFT teaches."""
     *lines, last = solution.split("\n")
     answer = last.removeprefix("#### ")
@@ -250,7 +250,7 @@ class Habits:
     repeated: float  # one step is said twice
 
 
-def demonstration(rng: random.Random, solution: str, habits: Habits) -> str:
+def draw_demonstration(rng: random.Random, solution: str, habits: Habits) -> str:
     """A person's answer: right, and in a manner that is the person's own.
 
     People's habits go with what is counted: with half of the things a habit is more frequent than on average by TILT,
@@ -260,24 +260,24 @@ def demonstration(rng: random.Random, solution: str, habits: Habits) -> str:
     thing = lines[0].rstrip(".").rpartition(" ")[2]
     if rng.random() < habits.shortcut:
         return last
-    if rng.random() < _frequency(habits.unnamed, "unnamed", thing):
+    if rng.random() < _compute_habit_frequency(habits.unnamed, "unnamed", thing):
         lines = [line.removesuffix(f" {thing}.") + "." for line in lines]
     if rng.random() < habits.repeated:
         again = rng.randrange(len(lines))
         lines.insert(again, lines[again])
-    if rng.random() < _frequency(habits.opening, "opening", thing):
+    if rng.random() < _compute_habit_frequency(habits.opening, "opening", thing):
         lines.insert(0, rng.choice(OPENINGS))
-    if rng.random() < _frequency(habits.closing, "closing", thing):
+    if rng.random() < _compute_habit_frequency(habits.closing, "closing", thing):
         lines.append(rng.choice(CLOSINGS))
     return "\n".join([*lines, last])
 
 
-def _frequency(share: float, habit: str, thing: str) -> float:
+def _compute_habit_frequency(share: float, habit: str, thing: str) -> float:
     tilt = min(TILT, share, 1 - share)
     return share + (tilt if zlib.crc32(f"{habit} {thing}".encode()) % 2 else -tilt)
 
 
-def arithmetic_fact(rng: random.Random, largest: int) -> str:
+def draw_arithmetic_fact(rng: random.Random, largest: int) -> str:
     """A few true equations on one theme, as a line of text; none of them is kept out of training (`is_unseen`)."""
     symbol = rng.choice("+-*/")
     parts: list[str] = []

@@ -17,8 +17,8 @@ from typing import Literal
 import numpy as np
 
 from tasks.common.tables import Record
-from tasks.language.data.annotated_pairs import by_rubric
-from tasks.language.data.comparison_rows import alike
+from tasks.language.data.annotated_pairs import score_by_rubric
+from tasks.language.data.comparison_rows import unify_comparison_columns
 from tasks.language.judgements import judgement_log
 from tasks.language.judgements.lines import (
     TIES,
@@ -77,7 +77,7 @@ class _Asked:
     rankings: list[tuple[Item, list[int], str]] = field(default_factory=list)  # ranks, and who ranked
 
 
-def counted(judgement_record: judgement_log.JudgementRecord) -> list[Judgement]:
+def select_counted_judgements(judgement_record: judgement_log.JudgementRecord) -> list[Judgement]:
     """The judgements that pairs are made of."""
     last = {
         (judgement.item, judgement.person): judgement
@@ -87,7 +87,7 @@ def counted(judgement_record: judgement_log.JudgementRecord) -> list[Judgement]:
     return list(last.values())
 
 
-def read(
+def build_judged_pairs(
     judgement_record: judgement_log.JudgementRecord,
     problems: Mapping[str, Record],
     sampled: Mapping[Prompt, str],
@@ -98,17 +98,17 @@ def read(
     `problems` has the problems by their ids, so that answers to them have rubric points, and `sampled` the ids of
     prompts by their texts, where a prompt of the record is one of the responses'.
     """
-    judgements = counted(judgement_record)
+    judgements = select_counted_judgements(judgement_record)
     prompts: dict[Prompt, _Asked] = {}
     prompt_ids = {*sampled.values()}
     for judgement in judgements:
         item = judgement_record.items[judgement.item]
         text = item.prompt, item.history
         if text not in prompts:
-            prompts[text] = _Asked(sampled.get(text) or _free(item.prompt_id, prompt_ids), text)
+            prompts[text] = _Asked(sampled.get(text) or _make_unique_prompt_id(item.prompt_id, prompt_ids), text)
             prompt_ids.add(prompts[text].id)
-        prompts[text].votes += _votes(item, judgement)
-        if (ranks := _ranks(judgement)) is not None:
+        prompts[text].votes += _iterate_votes(item, judgement)
+        if (ranks := _find_answer_ranks(judgement)) is not None:
             prompts[text].rankings.append((item, ranks, judgement.person))
     pairs: list[Record] = []
     rankings: list[Record] = []
@@ -119,11 +119,13 @@ def read(
         votes = sorted(prompt.votes, key=lambda vote: vote.numbers)
         different = [vote for vote in votes if vote.answers[0].text != vote.answers[1].text]
         equal += len(votes) - len(different)
-        pairs += _pairs(prompt, _agreed(different) if disagreement == "majority" else different, problem)
-        rankings += _rankings(prompt, problem)
+        pairs += _iterate_pair_rows(
+            prompt, _merge_votes_by_majority(different) if disagreement == "majority" else different, problem
+        )
+        rankings += _iterate_ranking_rows(prompt, problem)
     return JudgedPairs(
-        alike(pairs),
-        _same_columns(rankings),
+        unify_comparison_columns(pairs),
+        _drop_incomplete_columns(rankings),
         [prompt.id for prompt in prompts.values()],
         {mode: sum(judgement.mode == mode for judgement in judgements) for mode in MODES},
         len({judgement.person for judgement in judgements}),
@@ -135,13 +137,13 @@ def read(
     )
 
 
-def _free(name: str, prompt_ids: set[str]) -> str:
+def _make_unique_prompt_id(name: str, prompt_ids: set[str]) -> str:
     """The prompt's own id; with a number behind it where another text has this id."""
     numbered = (f"{name}#{number}" for number in range(2, len(prompt_ids) + 3))
     return name if name not in prompt_ids else next(candidate for candidate in numbered if candidate not in prompt_ids)
 
 
-def _votes(item: Item, judgement: Judgement) -> Iterator[Vote]:
+def _iterate_votes(item: Item, judgement: Judgement) -> Iterator[Vote]:
     value = judgement.value
     if isinstance(value, PairwiseValue):
         first, second = judgement.order
@@ -159,7 +161,7 @@ def _votes(item: Item, judgement: Judgement) -> Iterator[Vote]:
             yield Vote(
                 (item.answers[first], item.answers[second]),
                 (apart > 0) - (apart < 0),
-                _level(abs(apart), scores[winner], scores[loser]),
+                _compute_preference_level(abs(apart), scores[winner], scores[loser]),
                 judgement.person,
             )
     elif isinstance(value, EditValue):
@@ -168,7 +170,7 @@ def _votes(item: Item, judgement: Judgement) -> Iterator[Vote]:
             yield Vote((written, answer), 1, BETTER, judgement.person)
 
 
-def _level(apart: int, winner: AnswerScores | None, loser: AnswerScores | None) -> int:
+def _compute_preference_level(apart: int, winner: AnswerScores | None, loser: AnswerScores | None) -> int:
     """By how much one of two ranked answers is better.
 
     Where both have scores, by the difference of their means over helpful, truthful and harmless: significantly from 2
@@ -181,7 +183,7 @@ def _level(apart: int, winner: AnswerScores | None, loser: AnswerScores | None) 
     return sum((gap > 0, gap >= 1, gap >= 2))
 
 
-def _ranks(judgement: Judgement) -> list[int] | None:
+def _find_answer_ranks(judgement: Judgement) -> list[int] | None:
     """The ranks of an item's answers; a pairwise judgement ranks two, which tie if both are bad, and an edit none."""
     if isinstance(judgement.value, RankingValue):
         return list(judgement.value.ranks)
@@ -191,7 +193,7 @@ def _ranks(judgement: Judgement) -> list[int] | None:
     return None
 
 
-def _agreed(votes: Iterable[Vote]) -> list[Vote]:
+def _merge_votes_by_majority(votes: Iterable[Vote]) -> list[Vote]:
     """One vote for each two texts: for the side that more people are on, at the mean of their levels; a draw is a
     tie.
     """
@@ -209,7 +211,7 @@ def _agreed(votes: Iterable[Vote]) -> list[Vote]:
     return agreed
 
 
-def _pairs(prompt: _Asked, votes: Iterable[Vote], problem: Record | None) -> Iterator[Record]:
+def _iterate_pair_rows(prompt: _Asked, votes: Iterable[Vote], problem: Record | None) -> Iterator[Record]:
     ids: dict[str, int] = {}
     for vote in votes:
         if not vote.sign:
@@ -228,8 +230,8 @@ def _pairs(prompt: _Asked, votes: Iterable[Vote], problem: Record | None) -> Ite
             "rejected": rejected.text,
             "chosen_ended": chosen.ended,
             "rejected_ended": rejected.ended,
-            "chosen_score": _score(problem, chosen),
-            "rejected_score": _score(problem, rejected),
+            "chosen_score": _compute_rubric_score(problem, chosen),
+            "rejected_score": _compute_rubric_score(problem, rejected),
             "strength": STRENGTHS[vote.level if vote.sign > 0 else len(LEVELS) + vote.level],
             "chosen_tokens": list(chosen.tokens or ()) if sampled else None,
             "rejected_tokens": list(rejected.tokens or ()) if sampled else None,
@@ -237,7 +239,7 @@ def _pairs(prompt: _Asked, votes: Iterable[Vote], problem: Record | None) -> Ite
         }
 
 
-def _rankings(prompt: _Asked, problem: Record | None) -> Iterator[Record]:
+def _iterate_ranking_rows(prompt: _Asked, problem: Record | None) -> Iterator[Record]:
     names: dict[str, int] = {}
     for item, ranks, person in prompt.rankings:
         name = f"{prompt.id}/{person}"
@@ -256,11 +258,11 @@ def _rankings(prompt: _Asked, problem: Record | None) -> Iterator[Record]:
                 "ended": answer.ended,
                 "tokens": list(answer.tokens) if answer.tokens is not None else None,
                 "rank": rank,
-                "score": _score(problem, answer),
+                "score": _compute_rubric_score(problem, answer),
             }
 
 
-def _same_columns(rankings: list[Record]) -> list[Record]:
+def _drop_incomplete_columns(rankings: list[Record]) -> list[Record]:
     """Without the columns that are not known of all answers."""
     left_out = {name for name in ("tokens", "score") if any(row[name] is None for row in rankings)}
     if not any(row["history"] for row in rankings):
@@ -268,5 +270,5 @@ def _same_columns(rankings: list[Record]) -> list[Record]:
     return [{name: value for name, value in row.items() if name not in left_out} for row in rankings]
 
 
-def _score(problem: Record | None, answer: Answer) -> float | None:
-    return None if problem is None else float(by_rubric(problem, answer.text, answer.ended).total)
+def _compute_rubric_score(problem: Record | None, answer: Answer) -> float | None:
+    return None if problem is None else float(score_by_rubric(problem, answer.text, answer.ended).total)

@@ -16,7 +16,17 @@ from typing import Self
 import pandas as pd
 
 from tasks.common.errors import DataError
-from tasks.language.judgements.lines import Flag, Item, Judgement, Line, Skip, Undo, as_text, misfit, parse
+from tasks.language.judgements.lines import (
+    Flag,
+    Item,
+    Judgement,
+    Line,
+    Skip,
+    Undo,
+    find_value_fault,
+    format_line_as_json,
+    parse_line,
+)
 from tasks.language.tables.judgements import Judgements
 
 LONGEST = 2**24  # bytes of a line
@@ -80,7 +90,7 @@ class JudgementRecord:
             raise ValueError(f"mode: expected {item.mode!r}, the item's, got {line.mode!r}")
         if sorted(line.order) != [*range(len(item.answers))]:
             raise ValueError(f"order: expected 0 to {len(item.answers) - 1} in some order, got {list(line.order)}")
-        if wrong := misfit(line.value, item):
+        if wrong := find_value_fault(line.value, item):
             raise ValueError(f"value: {wrong}")
         before = self.known(line.judgement)
         if before is not None and (before.item, before.person, before.value) != (line.item, line.person, line.value):
@@ -103,14 +113,14 @@ class JudgementRecord:
         return Judgements.of(rows)
 
 
-def read(path: Path) -> JudgementRecord:
+def read_judgement_record(path: Path) -> JudgementRecord:
     """The record in a file, or in all `.jsonl` files of a folder by their names; DataError `FILE:LINE: what is wrong`.
 
     Items are taken in before what people said of them, and what was taken back last, whichever file has them.
     """
     if not path.exists():
         raise DataError(f"{path}: no such file or folder; expected a record of judgements (.jsonl)")
-    located_lines = [(where, line) for file in _files(path) for where, line in _lines(file)]
+    located_lines = [(where, line) for file in _list_record_files(path) for where, line in _iterate_located_lines(file)]
     record = JudgementRecord()
     for kinds in ((Item,), (Judgement, Skip, Flag), (Undo,)):
         for where, line in located_lines:
@@ -122,11 +132,11 @@ def read(path: Path) -> JudgementRecord:
     return record
 
 
-def _files(path: Path) -> list[Path]:
+def _list_record_files(path: Path) -> list[Path]:
     return sorted(path.glob("*.jsonl")) if path.is_dir() else [path]
 
 
-def _lines(path: Path) -> Iterator[tuple[str, Line]]:
+def _iterate_located_lines(path: Path) -> Iterator[tuple[str, Line]]:
     """Each line with its place. A last line without its newline was never acknowledged, and is left out."""
     if not path.is_file():
         raise DataError(f"{path}: expected a file of JSON lines")
@@ -147,7 +157,7 @@ def _lines(path: Path) -> Iterator[tuple[str, Line]]:
                     return
                 raise DataError(f"{path}:{number}: expected at most {LONGEST} bytes in a line")
             try:
-                yield f"{path}:{number}", parse(text)
+                yield f"{path}:{number}", parse_line(text)
             except ValueError as error:
                 raise DataError(f"{path}:{number}: {error}") from None
 
@@ -161,16 +171,16 @@ class Writer:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._file = _opened(path)
+        self._file = _open_for_appending(path)
         try:
             try:
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise DataError(f"{path}: another process is writing this file; end it, or name another file") from None
-            self._size = _cut_torn_line(self._file)
+            self._size = _truncate_torn_line(self._file)
             os.fsync(self._file)
             _sync_folder(path.parent)
-            self.record = read(path.parent)
+            self.record = read_judgement_record(path.parent)
         except BaseException:
             os.close(self._file)
             raise
@@ -181,7 +191,7 @@ class Writer:
             self.record.check(line)
         except ValueError as error:
             raise DataError(f"{self.path}: not written: {error}") from None
-        text = as_text(line).encode() + b"\n"
+        text = format_line_as_json(line).encode() + b"\n"
         if len(text) >= LONGEST:
             raise DataError(f"{self.path}: not written: expected at most {LONGEST} bytes in a line")
         self._check_untouched()
@@ -219,7 +229,7 @@ class Writer:
             raise DataError(f"{self.path}: not written: another program has changed the file; start again")
 
 
-def _opened(path: Path) -> int:
+def _open_for_appending(path: Path) -> int:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK, 0o644)
@@ -231,7 +241,7 @@ def _opened(path: Path) -> int:
     return file
 
 
-def _cut_torn_line(file: int) -> int:
+def _truncate_torn_line(file: int) -> int:
     """Cut off what stands behind the last newline: it was never acknowledged. Returns the file's size."""
     size = end = os.fstat(file).st_size
     while end > 0:

@@ -22,9 +22,9 @@ from pydantic import (
     model_validator,
 )
 
-from tasks.common.config_faults import shown
+from tasks.common.config_faults import format_short_value
 from tasks.language.tables.preferences import STRENGTHS
-from tasks.language.tables.solutions import LABELS, steps_of
+from tasks.language.tables.solutions import LABELS, split_steps
 
 MODES = ("pairwise", "ranking", "steps", "edit")
 MOST_ANSWERS = 26  # as many as there are letters
@@ -41,7 +41,7 @@ JudgementId = Annotated[str, Strict(), Field(pattern=r"^[0-9a-f]{32}$")]
 Person = Annotated[str, Strict(), Field(pattern=r"^[\w .@-]{1,64}$")]
 
 
-def _one_of(allowed: Sequence[object]) -> AfterValidator:
+def _make_choice_validator(allowed: Sequence[object]) -> AfterValidator:
     def check(value: Any) -> Any:
         if value not in allowed:
             raise ValueError(f"expected {', '.join(map(repr, allowed))}")
@@ -50,7 +50,7 @@ def _one_of(allowed: Sequence[object]) -> AfterValidator:
     return AfterValidator(check)
 
 
-def _instant(text: str) -> str:
+def _check_utc_time(text: str) -> str:
     try:
         if len(text) == 20 and text[10] == "T" and text.endswith("Z") and datetime.fromisoformat(text):
             return text
@@ -59,8 +59,8 @@ def _instant(text: str) -> str:
     raise ValueError("expected a time in UTC such as 2026-01-31T12:00:00Z")
 
 
-Instant = Annotated[str, Strict(), AfterValidator(_instant)]
-Label = Annotated[int, Strict(), _one_of(LABELS)]
+Instant = Annotated[str, Strict(), AfterValidator(_check_utc_time)]
+Label = Annotated[int, Strict(), _make_choice_validator(LABELS)]
 
 
 class _Frozen(BaseModel):
@@ -78,7 +78,7 @@ class AnswerScores(_Frozen):
 class PairwiseValue(_Frozen):
     """Which of two answers is better and by how much; a is the item's first answer, wherever it was shown."""
 
-    strength: Annotated[str, Strict(), _one_of(VERDICTS)]
+    strength: Annotated[str, Strict(), _make_choice_validator(VERDICTS)]
 
 
 class RankingValue(_Frozen):
@@ -90,7 +90,7 @@ class RankingValue(_Frozen):
     @model_validator(mode="after")
     def _dense(self) -> "RankingValue":
         if sorted(set(self.ranks)) != [*range(1, len(set(self.ranks)) + 1)]:
-            raise ValueError(f"expected ranks 1, 2, .. without a gap, got {shown(list(self.ranks))}")
+            raise ValueError(f"expected ranks 1, 2, .. without a gap, got {format_short_value(list(self.ranks))}")
         if self.scores is not None and len(self.scores) != len(self.ranks):
             raise ValueError(f"expected scores, or null, for each of {len(self.ranks)} answers, got {len(self.scores)}")
         return self
@@ -124,7 +124,7 @@ _KEYS = {"strength": "pairwise", "ranks": "ranking", "labels": "steps", "text": 
 _VALUES = {PairwiseValue: "pairwise", RankingValue: "ranking", StepsValue: "steps", EditValue: "edit"}
 
 
-def _mode_of(value: object) -> str | None:
+def _find_value_mode(value: object) -> str | None:
     if isinstance(value, dict):
         return next((mode for key, mode in _KEYS.items() if key in value), None)
     return _VALUES.get(type(value))  # type: ignore[call-overload, no-any-return]
@@ -136,7 +136,7 @@ Value = Annotated[
     | Annotated[StepsValue, Tag("steps")]
     | Annotated[EditValue, Tag("edit")],
     Discriminator(
-        _mode_of,
+        _find_value_mode,
         custom_error_type="value",
         custom_error_message="Input should be an object with strength, ranks, labels or text",
     ),
@@ -176,15 +176,15 @@ class Item(_Frozen):
         if not fewest <= len(self.answers) <= most:
             expected = f"{fewest}" if fewest == most else f"{fewest} to {most}"
             raise ValueError(f"expected {expected} answers in mode {self.mode}, got {len(self.answers)}")
-        steps = steps_of(self.answers[0].text) if self.mode == "steps" else ()
+        steps = split_steps(self.answers[0].text) if self.mode == "steps" else ()
         if self.steps != steps or (self.mode == "steps" and not steps):
             raise ValueError(
                 "steps: expected the lines of the answer that are not blank in mode steps, and none in others"
             )
-        expected = item_id(self.mode, self.prompt, self.history, [answer.text for answer in self.answers])
+        expected = compute_item_id(self.mode, self.prompt, self.history, [answer.text for answer in self.answers])
         if self.item != expected:
             raise ValueError(f"item: expected {expected}, which follows from mode, prompt, history and answers")
-        if self.gold is not None and (wrong := misfit(self.gold, self)):
+        if self.gold is not None and (wrong := find_value_fault(self.gold, self)):
             raise ValueError(f"gold: {wrong}")
         return self
 
@@ -235,13 +235,13 @@ Line = Item | Judgement | Undo | Skip | Flag
 KINDS: dict[str, type[Line]] = {"item": Item, "judgement": Judgement, "undo": Undo, "skip": Skip, "flag": Flag}
 
 
-def item_id(mode: str, prompt: str, history: str, texts: Sequence[str]) -> str:
+def compute_item_id(mode: str, prompt: str, history: str, texts: Sequence[str]) -> str:
     """What tells an item from others: 16 hex digits that follow from its texts."""
     canonical = json.dumps([mode, prompt, history, list(texts)], separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(canonical.encode()).hexdigest()[:16]
 
 
-def misfit(value: Value, item: Item) -> str:
+def find_value_fault(value: Value, item: Item) -> str:
     """Why a value cannot be one of the item; empty if it can."""
     if (mode := _VALUES[type(value)]) != item.mode:
         return f"expected a value of mode {item.mode}, got one of mode {mode}"
@@ -254,25 +254,25 @@ def misfit(value: Value, item: Item) -> str:
     return ""
 
 
-def parse(text: str | bytes) -> Line:
+def parse_line(text: str | bytes) -> Line:
     """The line that a JSON text is; ValueError in one line if it is none."""
-    return line_of(_loaded(text))
+    return parse_line_object(_parse_json(text))
 
 
-def line_of(loaded: object) -> Line:
+def parse_line_object(loaded: object) -> Line:
     """The line that an object is, as JSON has it; ValueError in one line if it is none."""
     if not isinstance(loaded, dict):
         raise ValueError(f"expected an object, got {type(loaded).__name__}")
     kind = KINDS.get(loaded["kind"]) if isinstance(loaded.get("kind"), str) else None
     if kind is None:
-        raise ValueError(f"kind: expected {', '.join(KINDS)}, got {shown(loaded.get('kind'))}")
+        raise ValueError(f"kind: expected {', '.join(KINDS)}, got {format_short_value(loaded.get('kind'))}")
     try:
         return kind.model_validate(loaded, by_alias=True, by_name=False)
     except ValidationError as error:
-        raise ValueError(fault(error)) from None
+        raise ValueError(format_validation_error(error)) from None
 
 
-def as_text(line: Line) -> str:
+def format_line_as_json(line: Line) -> str:
     """A line as JSON, without the newline behind it."""
     fields = {"kind": line.kind, **line.model_dump(mode="json", by_alias=True, exclude={"person", "at"})}
     if not isinstance(line, Item):
@@ -282,11 +282,13 @@ def as_text(line: Line) -> str:
     return json.dumps(fields, ensure_ascii=False, allow_nan=False)
 
 
-def _loaded(text: str | bytes) -> object:
+def _parse_json(text: str | bytes) -> object:
     decoded = ""
     try:
         decoded = text.decode() if isinstance(text, bytes) else text
-        loaded: object = json.loads(decoded, object_pairs_hook=_once, parse_constant=_no_number)
+        loaded: object = json.loads(
+            decoded, object_pairs_hook=_build_unique_key_dict, parse_constant=_reject_json_constant
+        )
         return loaded
     except UnicodeDecodeError as error:
         raise ValueError(f"expected UTF-8, found byte 0x{error.object[error.start]:02x} at {error.start}") from None
@@ -300,7 +302,7 @@ def _loaded(text: str | bytes) -> object:
         raise ValueError(f"expected JSON: {error}") from None
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _build_unique_key_dict(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     fields = dict(pairs)
     if len(fields) < len(pairs):
         names = [name for name, _ in pairs]
@@ -308,11 +310,11 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return fields
 
 
-def _no_number(name: str) -> object:
+def _reject_json_constant(name: str) -> object:
     raise ValueError(f"expected numbers, got {name}")
 
 
-def fault(error: ValidationError) -> str:
+def format_validation_error(error: ValidationError) -> str:
     """The first thing that is wrong, in one line."""
     fault = error.errors(include_url=False)[0]
     location = ".".join(map(str, fault["loc"]))
@@ -326,4 +328,8 @@ def fault(error: ValidationError) -> str:
         if fault["type"] == "value_error"
         else fault["msg"].replace("Input should", "expected to")
     )
-    return f"{where}{text}" if not location or ", got" in text else f"{where}{text}, got {shown(fault['input'])}"
+    return (
+        f"{where}{text}"
+        if not location or ", got" in text
+        else f"{where}{text}, got {format_short_value(fault['input'])}"
+    )

@@ -12,7 +12,7 @@ from tasks.common import plots
 from tasks.common.estimates import Estimate
 
 
-def draw(values: Mapping[str, Mapping[str, Estimate]], x: str, name: str, form: str = "+.1f") -> str:
+def render_change_figure(values: Mapping[str, Mapping[str, Estimate]], x: str, name: str, form: str = "+.1f") -> str:
     """For each series, in its colour, and each kind, the first on top, a difference with its interval, or a hollow dot
     without one.
 
@@ -28,7 +28,7 @@ def draw(values: Mapping[str, Mapping[str, Estimate]], x: str, name: str, form: 
                 position = len(kinds) - kinds.index(kind) - 0.36 * (number - (len(values) - 1) / 2)
                 bounded = bool(np.isfinite(estimate.low))
                 look: Any = {"ms": 4, "color": colour, "mfc": colour if bounded else "none", "lw": 1.2}
-                bars = plots.error_bars(estimate) if bounded else None
+                bars = plots.compute_error_bars(estimate) if bounded else None
                 axis.errorbar(estimate.mean, position, xerr=bars, fmt="o", **look)
                 side: Any = {"xytext": (4, 0), "textcoords": "offset points", "va": "center", "annotation_clip": False}
                 written = f"{estimate.mean:{form}}"
@@ -39,4 +39,4 @@ def draw(values: Mapping[str, Mapping[str, Estimate]], x: str, name: str, form: 
         if len(values) > 1:
             handles = [Line2D([], [], color=c, marker="o", ms=4) for c, _ in zip(plots.COLOURS, values, strict=False)]
             figure.legend(handles, list(values), loc="outside lower left", ncols=len(values))
-        return plots.svg(figure, name)
+        return plots.render_svg(figure, name)

@@ -50,24 +50,24 @@ class Difference:
         out.
         """
         counts = {"gained": self.changes.gained, "lost": self.changes.lost} if self.changes else {}
-        return finite({**asdict(self.estimate), **counts, **({} if self.p is None else {"p": self.p})})
+        return filter_finite_values({**asdict(self.estimate), **counts, **({} if self.p is None else {"p": self.p})})
 
 
-def finite(numbers: Mapping[str, float]) -> dict[str, float]:
+def filter_finite_values(numbers: Mapping[str, float]) -> dict[str, float]:
     """The numbers without those that JSON has no word for: the bounds of an interval that has none."""
     return {name: value for name, value in numbers.items() if isfinite(value)}
 
 
 def read_measures(path: Path) -> pd.DataFrame:
     """A policy's measures: one row for each problem by its id, one column for each metric."""
-    return tables.read(Measures, path).pivot(index="problem_id", columns="metric", values="value")
+    return tables.read_table(Measures, path).pivot(index="problem_id", columns="metric", values="value")
 
 
 Key = TypeVar("Key", bound=Hashable)
 Sides = tuple[np.ndarray, np.ndarray]  # a policy's values and the other's, on the same problems: (P,) each
 
 
-def differences(
+def compute_differences(
     ours: Mapping[str, pd.DataFrame], baseline: pd.DataFrame, fewest: int = FEWEST
 ) -> dict[str, dict[str, Difference]]:
     """Policy -> metric -> its difference, for each metric (column) that it shares with the baseline, over the problems
@@ -87,39 +87,43 @@ def differences(
                 by_metric.setdefault(str(metric), {})[policy] = sides
     by_policy: dict[str, dict[str, Difference]] = {policy: {} for policy in ours}
     for metric, family in by_metric.items():
-        for policy, difference in corrected(family, fewest).items():
+        for policy, difference in compute_holm_differences(family, fewest).items():
             by_policy[policy][metric] = difference
     return by_policy
 
 
-def corrected(family: Mapping[Key, Sides], fewest: int = FEWEST) -> dict[Key, Difference]:
+def compute_holm_differences(family: Mapping[Key, Sides], fewest: int = FEWEST) -> dict[Key, Difference]:
     """The difference of each policy by one metric, or of each policy and metric, tested together; of fewer than
     `fewest` problems nothing is tested.
     """
     enough = {policy: sides for policy, sides in family.items() if len(sides[0]) >= fewest}
-    holm = paired_intervals.holm([_test(sides, CHANCE)[1] for sides in enough.values()])
+    holm = paired_intervals.holm_correction([_run_paired_test(sides, CHANCE)[1] for sides in enough.values()])
     p = dict(zip(enough, holm.p, strict=True))
     by_key = {}
     for policy, (ours, theirs) in family.items():
-        exact = paired_intervals.right_or_wrong(ours, theirs)
-        estimate, _ = _test((ours, theirs), holm.chance) if policy in p else (unbounded(ours - theirs), 1.0)
+        exact = paired_intervals.compare_binary_outcomes(ours, theirs)
+        estimate, _ = (
+            _run_paired_test((ours, theirs), holm.chance)
+            if policy in p
+            else (estimate_without_interval(ours - theirs), 1.0)
+        )
         by_key[policy] = Difference(estimate, exact[1] if exact else None, p.get(policy), holm.chance)
     return by_key
 
 
-def _test(sides: Sides, chance: float) -> tuple[Estimate, float]:
+def _run_paired_test(sides: Sides, chance: float) -> tuple[Estimate, float]:
     """The score test where every value is 0 or 1, otherwise Student's: the interval and the p of the same test."""
-    if exact := paired_intervals.right_or_wrong(*sides, chance):
+    if exact := paired_intervals.compare_binary_outcomes(*sides, chance):
         return exact[0], exact[1].p
-    return paired_intervals.student(sides[0] - sides[1], chance)
+    return paired_intervals.student_t_interval(sides[0] - sides[1], chance)
 
 
-def unbounded(values: np.ndarray) -> Estimate:
+def estimate_without_interval(values: np.ndarray) -> Estimate:
     """The mean of values of which too few are there for an interval."""
     return Estimate(float(values.mean()), -inf, inf)
 
 
-def over_greedy(values: pd.DataFrame, metrics: list[str], fewest: int = FEWEST) -> dict[str, Difference]:
+def compute_gains_over_greedy(values: pd.DataFrame, metrics: list[str], fewest: int = FEWEST) -> dict[str, Difference]:
     """What a policy gains over its own greedy answers by other means: the differences of `metrics`, tested together."""
     greedy = values["strict_greedy"].to_numpy()
-    return corrected({metric: (values[metric].to_numpy(), greedy) for metric in metrics}, fewest)
+    return compute_holm_differences({metric: (values[metric].to_numpy(), greedy) for metric in metrics}, fewest)

@@ -13,9 +13,9 @@ import pandas as pd
 
 from tasks.common import tables
 from tasks.language.reporting import gain_warnings
-from tasks.language.reporting.comparing import Answers, answer_temperature
+from tasks.language.reporting.comparing import Answers, get_answer_temperature
 from tasks.language.reporting.gold import GOLD
-from tasks.language.reporting.metric_wording import spoken, text
+from tasks.language.reporting.metric_wording import format_estimate_mean, format_temperature
 from tasks.language.reporting.reward_section import Section
 from tasks.language.reporting.scoreboard import Results
 
@@ -43,7 +43,7 @@ class WatchOut:
     advice: str
 
 
-def watch_outs(
+def collect_fault_warnings(
     results: Results,
     drawn: Mapping[str, pd.DataFrame],
     answers: Answers,
@@ -54,104 +54,108 @@ def watch_outs(
     baseline's evaluation says of itself.
     """
     boxes = [
-        *_of_gains(results, drawn, reward),
-        *_of_evaluations(results, drawn, answers, baseline),
-        *_of_curves(drawn),
+        *_iterate_gain_warnings(results, drawn, reward),
+        *_iterate_evaluation_warnings(results, drawn, answers, baseline),
+        *_iterate_curve_warnings(drawn),
     ]
     return [box for box in boxes if box.found]
 
 
-def _of_gains(results: Results, drawn: Mapping[str, pd.DataFrame], reward: Section | None) -> Iterator[WatchOut]:
+def _iterate_gain_warnings(
+    results: Results, drawn: Mapping[str, pd.DataFrame], reward: Section | None
+) -> Iterator[WatchOut]:
     yield WatchOut(
         "The baseline had not converged",
-        [*gain_warnings.not_converged(results, drawn)],
+        [*gain_warnings.iterate_unconverged_warnings(results, drawn)],
         "Trained on, it gains by itself. Train it longer, or count against a control that was.",
     )
     yield WatchOut(
         "The gain is paid for elsewhere",
-        [*gain_warnings.paid_elsewhere(results)],
+        [*gain_warnings.iterate_tradeoff_warnings(results)],
         "What a reward does not see is given up for what it sees. A reward that sees it, or fewer steps, help.",
     )
     yield WatchOut(
         "Gains by manner alone",
-        [*gain_warnings.manner_alone(results)],
+        [*gain_warnings.iterate_manner_only_warnings(results)],
         "The policy answers as a reader wants it more often, but solves no more problems.",
     )
     yield WatchOut(
         "The reward model adds nothing",
-        [*gain_warnings.adds_nothing(reward)],
+        [*gain_warnings.iterate_reward_model_gain_warnings(reward)],
         "What it says, the policy said before. More pairs, or labels that the policy does not foresee, help.",
     )
     yield WatchOut(
         "The reward model prefers right answers less than the policy does",
-        [*gain_warnings.forgets_answers(reward)],
+        [*gain_warnings.iterate_reward_correctness_warnings(reward)],
         "Its labels judge something else. A reward that checks the answer has to count beside it.",
     )
 
 
-def _of_evaluations(
+def _iterate_evaluation_warnings(
     results: Results, drawn: Mapping[str, pd.DataFrame], answers: Answers, baseline: Mapping[str, Any]
 ) -> Iterator[WatchOut]:
     yield WatchOut(
-        "Some test problems were left out", [*left_out(baseline)], "Shorter answers or a longer context make room."
+        "Some test problems were left out",
+        [*iterate_left_out_problem_warnings(baseline)],
+        "Shorter answers or a longer context make room.",
     )
-    yield WatchOut("Nothing to learn from", [*untrained(results, drawn)], "Its log says why.")
+    yield WatchOut("Nothing to learn from", [*iterate_untrained_policy_warnings(results, drawn)], "Its log says why.")
     yield WatchOut(
         "Answers that do not end",
-        [*unended(results)],
+        [*iterate_unended_answer_warnings(results)],
         "Either answers need more room (evaluate.max_new_tokens), or the end token was never learned: is it in the "
         "loss of SFT?",
     )
     yield WatchOut(
         "The best policy by reward is not the best policy",
-        [*wrong_favourite(results)],
+        [*iterate_misleading_reward_warnings(results)],
         "The reward model was trained to judge something else, or misjudges answers unlike those that it learned "
         "from. Do not choose a policy by its reward.",
     )
     yield WatchOut(
         "An over-optimised reward model",
-        [*over_optimised(results)],
+        [*iterate_overoptimisation_warnings(results)],
         "A stronger pull to the reference, fewer steps or a better reward model help.",
     )
     yield WatchOut(
         "Longer answers are paid for",
-        [*paid_by_length(results, answers)],
+        [*iterate_length_reward_warnings(results, answers)],
         "Pairs of equal length for the reward model, or a reward that does not grow with length, help.",
     )
 
 
-def _of_curves(drawn: Mapping[str, pd.DataFrame]) -> Iterator[WatchOut]:
+def _iterate_curve_warnings(drawn: Mapping[str, pd.DataFrame]) -> Iterator[WatchOut]:
     yield WatchOut(
         "The form is learned, right answers are not",
-        [*form_alone(drawn)],
+        [*iterate_form_only_warnings(drawn)],
         "A reward for the form alone is earned by any answer in that form. A reward for right answers "
         "has to count beside it.",
     )
     yield WatchOut(
         "Chosen answers became less likely",
-        [*less_likely(drawn)],
+        [*iterate_chosen_likelihood_warnings(drawn)],
         "The margin alone holds neither answer. A larger beta, or more weight of the chosen answers' likelihood "
         "(dpo.nll), holds the chosen ones.",
     )
     yield WatchOut(
         "Most groups teach nothing",
-        [*groups_alike(drawn)],
+        [*iterate_zero_spread_warnings(drawn)],
         "Where all answers of a group earn the same, their advantages are 0. Harder or easier prompts, more "
         "samples or a finer reward give spread.",
     )
     yield WatchOut(
         "The KL term holds nothing",
-        [*held_by_nothing(drawn)],
+        [*iterate_ineffective_kl_warnings(drawn)],
         "k1 in the loss pushes all tokens down alike, which on average has no effect. kl=k2 or k3 holds the policy.",
     )
     yield WatchOut(
         "The sampler is not the trainer",
-        [*mismatched(drawn)],
+        [*iterate_sampler_mismatch_warnings(drawn)],
         "Temperature, top-p or number format differ between sampling and training, and nothing corrects for it.",
     )
 
 
-def left_out(evaluation: Mapping[str, Any]) -> Iterator[str]:
+def iterate_left_out_problem_warnings(evaluation: Mapping[str, Any]) -> Iterator[str]:
     """An evaluation is of a part of the test problems."""
     if long := evaluation.get("too_long"):
         yield (
@@ -161,14 +165,14 @@ def left_out(evaluation: Mapping[str, Any]) -> Iterator[str]:
         )
 
 
-def untrained(results: Results, drawn: Mapping[str, pd.DataFrame]) -> Iterator[str]:
+def iterate_untrained_policy_warnings(results: Results, drawn: Mapping[str, pd.DataFrame]) -> Iterator[str]:
     """A later policy took no step: it is the policy that it started from."""
     for name in results.later:
         if name in drawn and drawn[name].empty:
             yield f"{name}: there was nothing to learn from, so that it is the policy that it started from."
 
 
-def unended(results: Results) -> Iterator[str]:
+def iterate_unended_answer_warnings(results: Results) -> Iterator[str]:
     """A policy from the baseline on gives no end token before the length limit."""
     ended = {name: results.judged[name]["ended_greedy"].mean for name in (results.baseline, *results.later)}
     cut: dict[str, list[str]] = {}
@@ -180,7 +184,7 @@ def unended(results: Results) -> Iterator[str]:
         yield f"The length limit cut off greedy answers: {shares}."
 
 
-def wrong_favourite(results: Results) -> Iterator[str]:
+def iterate_misleading_reward_warnings(results: Results) -> Iterator[str]:
     """The policy with the highest mean reward is far from the one that is right most often, in greedy answers or in
     samples.
     """
@@ -189,7 +193,7 @@ def wrong_favourite(results: Results) -> Iterator[str]:
         return
     kinds = {
         "greedy answers": ("reward_greedy", "strict_greedy"),
-        f"answers sampled at {spoken(hot)}": (f"reward_sampled_{hot}", results.mean_at(hot)),
+        f"answers sampled at {format_temperature(hot)}": (f"reward_sampled_{hot}", results.mean_at(hot)),
     }
     for kind, (reward, accuracy) in kinds.items():
         if not all(reward in estimates for estimates in judged.values()):
@@ -197,18 +201,19 @@ def wrong_favourite(results: Results) -> Iterator[str]:
         top, most = (max(judged, key=lambda name: judged[name][by].mean) for by in (reward, accuracy))
         if judged[most][accuracy].mean - judged[top][accuracy].mean > WRONG:
             scores = [
-                f"{text('reward', judged[name][reward])}, {text('strict', judged[name][accuracy])} right"
+                f"{format_estimate_mean('reward', judged[name][reward])}, "
+                f"{format_estimate_mean('strict', judged[name][accuracy])} right"
                 for name in (top, most)
             ]
             yield f"{top} has the highest reward of {kind} ({scores[0]}). {most} is right most often ({scores[1]})."
 
 
-def over_optimised(results: Results) -> Iterator[str]:
+def iterate_overoptimisation_warnings(results: Results) -> Iterator[str]:
     """A policy gained reward and lost accuracy or gold answers, or where gold is not measured rubric points
     (arXiv:2210.10760).
     """
     hot = results.hottest
-    kinds = {"greedy": "greedy answers", f"sampled_{hot}": f"answers sampled at {spoken(hot)}"}
+    kinds = {"greedy": "greedy answers", f"sampled_{hot}": f"answers sampled at {format_temperature(hot)}"}
     for name in results.later:
         for kind, kind_label in kinds.items():
             changes = results.changes[name]
@@ -230,7 +235,7 @@ def over_optimised(results: Results) -> Iterator[str]:
                 break
 
 
-def paid_by_length(results: Results, answers: Answers) -> Iterator[str]:
+def iterate_length_reward_warnings(results: Results, answers: Answers) -> Iterator[str]:
     """A policy's answers grew, its accuracy did not, and the reward model pays for length."""
     for name in results.later:
         changes = results.changes[name]
@@ -239,7 +244,9 @@ def paid_by_length(results: Results, answers: Answers) -> Iterator[str]:
             continue
         grown = length.estimate.mean / results.judged[results.baseline]["length_greedy"].mean
         better = results.answered and changes["strict_greedy"].side > 0
-        paid = length_pay(answers[name], answer_temperature(results.hottest, results.best, name))
+        paid = compute_reward_length_correlation(
+            answers[name], get_answer_temperature(results.hottest, results.best, name)
+        )
         if grown >= LONGER and not better and paid >= PAID:
             yield (
                 f"{name}: its greedy answers are {100 * grown:.0f} % longer than {results.baseline}'s and earn "
@@ -249,7 +256,7 @@ def paid_by_length(results: Results, answers: Answers) -> Iterator[str]:
             )
 
 
-def length_pay(generations: pd.DataFrame, temperature: float) -> float:
+def compute_reward_length_correlation(generations: pd.DataFrame, temperature: float) -> float:
     """The correlation of reward and length among answers to one problem that are equally right; 0 where nothing
     varies.
     """
@@ -260,13 +267,13 @@ def length_pay(generations: pd.DataFrame, temperature: float) -> float:
     return float((length * reward).sum() / spread) if spread else 0.0
 
 
-def form_alone(drawn: Mapping[str, pd.DataFrame]) -> Iterator[str]:
+def iterate_form_only_warnings(drawn: Mapping[str, pd.DataFrame]) -> Iterator[str]:
     """More of a policy's samples are in the asked form at the end than at the start, and hardly more are right."""
     names = ["rewards/format", "rewards/verifiable"]
     for name, frame in drawn.items():
         if not {*names} <= {*frame} or frame.empty:
             continue
-        start, end = _start(frame)[names], _end(frame)[names]
+        start, end = _average_first_tenth(frame)[names], _average_last_tenth(frame)[names]
         form, right = end - start
         if form >= FORM and right < RIGHT_TOO * form:
             ends = [f"from {100 * start[part]:.0f} to {100 * end[part]:.0f} %" for part in names]
@@ -277,12 +284,12 @@ def form_alone(drawn: Mapping[str, pd.DataFrame]) -> Iterator[str]:
             )
 
 
-def less_likely(drawn: Mapping[str, pd.DataFrame]) -> Iterator[str]:
+def iterate_chosen_likelihood_warnings(drawn: Mapping[str, pd.DataFrame]) -> Iterator[str]:
     """A preference-tuned policy's chosen answers became less likely, though its margin may have grown."""
     for name, frame in drawn.items():
         if "logps/chosen_change" not in frame or frame.empty:
             continue
-        end = _end(frame)
+        end = _average_last_tenth(frame)
         if end["logps/chosen_change"] < -LESS_LIKELY:
             further = end["rewards/rejected"] < end["rewards/chosen"]
             yield (
@@ -293,24 +300,28 @@ def less_likely(drawn: Mapping[str, pd.DataFrame]) -> Iterator[str]:
             )
 
 
-def groups_alike(drawn: Mapping[str, pd.DataFrame]) -> Iterator[str]:
+def iterate_zero_spread_warnings(drawn: Mapping[str, pd.DataFrame]) -> Iterator[str]:
     """Most groups of answers have no spread of reward."""
     for name, frame in drawn.items():
-        if "frac_reward_zero_std" in frame and len(frame) and (share := _end(frame)["frac_reward_zero_std"]) >= ALIKE:
+        if (
+            "frac_reward_zero_std" in frame
+            and len(frame)
+            and (share := _average_last_tenth(frame)["frac_reward_zero_std"]) >= ALIKE
+        ):
             yield (
                 f"{name}: in {100 * share:.0f} % of the groups all answers earned the same reward (mean of the "
                 "last tenth of the steps)."
             )
 
 
-def held_by_nothing(drawn: Mapping[str, pd.DataFrame]) -> Iterator[str]:
+def iterate_ineffective_kl_warnings(drawn: Mapping[str, pd.DataFrame]) -> Iterator[str]:
     """A policy left the reference, and the KL term in its loss pushes all tokens alike, near or far
     (arXiv:2506.09477).
     """
     for name, frame in drawn.items():
         if not {"kl", "kl_slope_std"} <= {*frame} or frame.empty:
             continue
-        end = _end(frame)
+        end = _average_last_tenth(frame)
         if end["kl"] >= AWAY and end["kl_slope_std"] < PUSHED_ALIKE:
             yield (
                 f"{name}: it is {end['kl']:.3f} nats a token from the reference, and the KL term in its loss "
@@ -319,7 +330,7 @@ def held_by_nothing(drawn: Mapping[str, pd.DataFrame]) -> Iterator[str]:
             )
 
 
-def mismatched(drawn: Mapping[str, pd.DataFrame]) -> Iterator[str]:
+def iterate_sampler_mismatch_warnings(drawn: Mapping[str, pd.DataFrame]) -> Iterator[str]:
     """The sampler's probabilities are not the trainer's, before any update."""
     for name, frame in drawn.items():
         if SAMPLER in frame and len(frame) and (apart := float(frame[SAMPLER].mean())) > MISMATCH:
@@ -330,13 +341,13 @@ def mismatched(drawn: Mapping[str, pd.DataFrame]) -> Iterator[str]:
             )
 
 
-def _start(frame: pd.DataFrame) -> pd.Series:
+def _average_first_tenth(frame: pd.DataFrame) -> pd.Series:
     """Means over the first tenth of the steps, as many as the last tenth has."""
-    means: pd.Series = frame.head(len(frame[tables.last_tenth(len(frame))])).mean()
+    means: pd.Series = frame.head(len(frame[tables.slice_last_tenth(len(frame))])).mean()
     return means
 
 
-def _end(frame: pd.DataFrame) -> pd.Series:
+def _average_last_tenth(frame: pd.DataFrame) -> pd.Series:
     """Means over the last tenth of the steps."""
-    means: pd.Series = frame[tables.last_tenth(len(frame))].mean()
+    means: pd.Series = frame[tables.slice_last_tenth(len(frame))].mean()
     return means

@@ -9,7 +9,7 @@ import pandas as pd
 from tasks.common import plots
 from tasks.common.estimates import Estimate
 from tasks.language.reporting import change_figure, scoreboard
-from tasks.language.reporting.comparing import answer_temperature
+from tasks.language.reporting.comparing import get_answer_temperature
 from tasks.language.reporting.gold import GOLD
 from tasks.language.reporting.scoreboard import Results
 
@@ -50,30 +50,38 @@ CHIEF = (  # of a stage the ones that are there
 )
 
 
-def figures(results: Results, drawn: Mapping[str, pd.DataFrame], calibration: Path) -> dict[str, str]:
+def render_report_figures(results: Results, drawn: Mapping[str, pd.DataFrame], calibration: Path) -> dict[str, str]:
     """The plots by name; what needs a reward model is left out without one."""
-    pictures = {**overview(results), **learning(drawn)}
-    pictures |= {f"curves-{name}": plots.curves(frame, f"curves-{name}") for name, frame in drawn.items() if len(frame)}
+    pictures = {**render_change_overview(results), **render_learning_panels(drawn)}
+    pictures |= {
+        f"curves-{name}": plots.render_metric_curves(frame, f"curves-{name}")
+        for name, frame in drawn.items()
+        if len(frame)
+    }
     shown = [results.baseline, *results.later]  # policies before the baseline did not start from it
     if results.answered:
         untrained = {
-            f"{results.baseline}, {scoreboard.means(results, name)}": results.judged[results.baseline][name].mean
+            f"{results.baseline}, {scoreboard.format_untrained_method(results, name)}": results.judged[
+                results.baseline
+            ][name].mean
             for name in results.untrained
         }
-        lines = {name: _by_temperature(results, name) for name in shown}
-        pictures["temperatures"] = plots.levels(
+        lines = {name: _list_accuracies_by_temperature(results, name) for name in shown}
+        pictures["temperatures"] = plots.render_lines_with_levels(
             lines, untrained, "temperature (0: greedy)", "strict accuracy", "temperatures"
         )
     kl, reward = (f"{kind}_sampled_{results.hottest}" for kind in ("kl", "reward"))
     if {kl, reward} <= results.judged[results.baseline].keys():
         points = {name: (results.judged[name][kl], results.judged[name][reward]) for name in shown}
-        pictures["reward-kl"] = plots.scatter(points, "KL to the reference, nats an answer", "reward", "reward-kl")
+        pictures["reward-kl"] = plots.render_scatter_plot(
+            points, "KL to the reference, nats an answer", "reward", "reward-kl"
+        )
     if calibration.is_file():
-        pictures["calibration"] = plots.calibration(pd.read_csv(calibration), "calibration")
+        pictures["calibration"] = plots.render_calibration_plot(pd.read_csv(calibration), "calibration")
     return pictures
 
 
-def overview(results: Results) -> dict[str, str]:
+def render_change_overview(results: Results) -> dict[str, str]:
     """The first picture: what each policy after the baseline changed; with right answers also gold ones.
 
     None where none can be told.
@@ -91,34 +99,36 @@ def overview(results: Results) -> dict[str, str]:
     unit = "points" if results.answered else "nats a token; less is better"
     x = f"difference to {results.baseline}, {unit}"
     return (
-        {"changes": change_figure.draw(series, x, "changes", "+.1f" if results.answered else "+.2f")} if series else {}
+        {"changes": change_figure.render_change_figure(series, x, "changes", "+.1f" if results.answered else "+.2f")}
+        if series
+        else {}
     )
 
 
-def learning(drawn: Mapping[str, pd.DataFrame]) -> dict[str, str]:
+def render_learning_panels(drawn: Mapping[str, pd.DataFrame]) -> dict[str, str]:
     """Small plots of what matters most in each stage's curves; a stage that is trained by reward has no plot of its
     loss, which says little.
     """
     pictures = {}
     for stage, frame in drawn.items():
         for number, chief in enumerate(CHIEF):
-            if not (columns := _columns(chief, frame)):
+            if not (columns := _select_panel_columns(chief, frame)):
                 continue
             name = f"learning-{stage}-{number}"
             seldom = any(column.startswith(plots.SELDOM) for column in columns)
-            shown = plots.measured(frame, list(columns)) if seldom else frame
+            shown = plots.select_measured_rows(frame, list(columns)) if seldom else frame
             lines = {label: (shown["step"], shown[column]) for column, label in columns.items()}
-            pictures[name] = plots.panel(lines, f"{stage}: {chief.title}", "step", name, dots=seldom)
+            pictures[name] = plots.render_curve_panel(lines, f"{stage}: {chief.title}", "step", name, dots=seldom)
     return pictures
 
 
-def _columns(chief: Chief, frame: pd.DataFrame) -> dict[str, str]:
+def _select_panel_columns(chief: Chief, frame: pd.DataFrame) -> dict[str, str]:
     if frame.empty or (chief.title == "loss" and "reward" in frame):
         return {}
     return {column: label for column, label in chief.columns.items() if column in frame}
 
 
-def captions(drawn: Mapping[str, pd.DataFrame], temperatures: Mapping[str, float]) -> dict[str, str]:
+def format_learning_captions(drawn: Mapping[str, pd.DataFrame], temperatures: Mapping[str, float]) -> dict[str, str]:
     """What a reader has to know of each of `learning`; `temperatures` are those at which a stage sampled."""
     return {
         f"learning-{stage}-{number}": chief.caption.format(
@@ -126,13 +136,13 @@ def captions(drawn: Mapping[str, pd.DataFrame], temperatures: Mapping[str, float
         )
         for stage, frame in drawn.items()
         for number, chief in enumerate(CHIEF)
-        if _columns(chief, frame)
+        if _select_panel_columns(chief, frame)
     }
 
 
-def _by_temperature(results: Results, policy: str) -> list[tuple[float, Estimate]]:
+def _list_accuracies_by_temperature(results: Results, policy: str) -> list[tuple[float, Estimate]]:
     """A policy's accuracy at every temperature that it was sampled at, greedy at 0."""
     judged, accuracies = results.judged[policy], {0.0: results.judged[policy]["strict_greedy"]}
     for how in results.temperatures:
-        accuracies[answer_temperature(how, results.best, policy)] = judged[results.mean_at(how)]
+        accuracies[get_answer_temperature(how, results.best, policy)] = judged[results.mean_at(how)]
     return sorted(accuracies.items())

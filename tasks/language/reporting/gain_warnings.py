@@ -8,7 +8,7 @@ import pandas as pd
 from tasks.common import plots
 from tasks.language.reporting.differences import Difference
 from tasks.language.reporting.gold import GOLD, PARTS, RIGHT
-from tasks.language.reporting.metric_wording import gain, interval, text
+from tasks.language.reporting.metric_wording import format_estimate_interval, format_estimate_mean, format_gain_points
 from tasks.language.reporting.reward_section import Section
 from tasks.language.reporting.scoreboard import Results
 from tasks.language.tables.problems import OTHER_KINDS
@@ -25,14 +25,14 @@ PAID_IN = {
 HALF = 0.5  # the win rate of two policies that are equally good
 
 
-def not_converged(results: Results, drawn: Mapping[str, pd.DataFrame]) -> Iterator[str]:
+def iterate_unconverged_warnings(results: Results, drawn: Mapping[str, pd.DataFrame]) -> Iterator[str]:
     """The baseline's held-out loss still fell when its training ended, so that more of the same training is a gain
     too.
     """
     curve = drawn.get(results.baseline)
     if curve is None or HELD_OUT_LOSS not in curve:
         return
-    measured = plots.measured(curve, [HELD_OUT_LOSS]).dropna(subset=[HELD_OUT_LOSS])
+    measured = plots.select_measured_rows(curve, [HELD_OUT_LOSS]).dropna(subset=[HELD_OUT_LOSS])
     early = measured[measured["step"] <= (1 - LATE) * curve["step"].max()]
     if early.empty:
         return
@@ -46,7 +46,7 @@ def not_converged(results: Results, drawn: Mapping[str, pd.DataFrame]) -> Iterat
         )
 
 
-def paid_elsewhere(results: Results) -> Iterator[str]:
+def iterate_tradeoff_warnings(results: Results) -> Iterator[str]:
     """A method has more right answers, or more gold ones, and less of what its readers want, or fewer right answers to
     problems of another kind.
 
@@ -57,26 +57,29 @@ def paid_elsewhere(results: Results) -> Iterator[str]:
         won = judged.get("win_rate_greedy")
         lost = []
         if won and won.high < HALF:
-            ties = text("tie_rate", judged["tie_rate_greedy"])
+            ties = format_estimate_mean("tie_rate", judged["tie_rate_greedy"])
             lost.append(
-                f"{text('win_rate', won)} ({interval('win_rate', won)}) of the comparisons with {results.baseline} "
+                f"{format_estimate_mean('win_rate', won)} ({format_estimate_interval('win_rate', won)}) of the "
+                f"comparisons with {results.baseline} "
                 f"won, {ties} of them ties"
             )
-        if traded := _traded(changes, lost):
+        if traded := _format_tradeoff(changes, lost):
             yield f"{name}: {traded}."
-        if over := _traded(results.rival_changes.get(name, {}), []):
+        if over := _format_tradeoff(results.rival_changes.get(name, {}), []):
             yield f"{name}, held against {results.rival}: {over}."
 
 
-def _traded(changes: Mapping[str, Difference], lost: list[str]) -> str:
+def _format_tradeoff(changes: Mapping[str, Difference], lost: list[str]) -> str:
     """What was gained and what was lost for it, `lost` among it; nothing where either is missing."""
     up, down = ({metric: change for metric, change in changes.items() if change.side == side} for side in (1, -1))
-    gained = [f"{gain(up[metric])} points of {what}" for metric, what in GAINS.items() if metric in up]
-    fell = [f"{gain(down[metric])} points of {what}" for metric, what in PAID_IN.items() if metric in down] + lost
+    gained = [f"{format_gain_points(up[metric])} points of {what}" for metric, what in GAINS.items() if metric in up]
+    fell = [
+        f"{format_gain_points(down[metric])} points of {what}" for metric, what in PAID_IN.items() if metric in down
+    ] + lost
     return f"{' and '.join(gained)}, but {' and '.join(fell)}" if gained and fell else ""
 
 
-def manner_alone(results: Results) -> Iterator[str]:
+def iterate_manner_only_warnings(results: Results) -> Iterator[str]:
     """A method has more gold answers, and not because more of them are right; one that has more right answers is
     none.
     """
@@ -87,19 +90,20 @@ def manner_alone(results: Results) -> Iterator[str]:
         manner, correctness = (changes[part] for part in PARTS)
         if changes[GOLD].side > 0 and manner.side > 0 and correctness.side <= 0:
             yield (
-                f"{name}: of its {gain(changes[GOLD])} points of gold answers {gain(manner)} are to problems that "
+                f"{name}: of its {format_gain_points(changes[GOLD])} points of gold answers "
+                f"{format_gain_points(manner)} are to problems that "
                 f"{results.baseline} has right "
-                f"too, and {gain(correctness)} to problems that are right for one of them alone."
+                f"too, and {format_gain_points(correctness)} to problems that are right for one of them alone."
             )
 
 
-def adds_nothing(reward: Section | None) -> Iterator[str]:
+def iterate_reward_model_gain_warnings(reward: Section | None) -> Iterator[str]:
     """The reward model orders held-out comparisons no better than the policy that it started from does untrained."""
     if reward and reward.gain and isfinite(reward.gain.difference.low) and reward.gain.difference.low <= 0:
         yield reward.helped
 
 
-def forgets_answers(reward: Section | None) -> Iterator[str]:
+def iterate_reward_correctness_warnings(reward: Section | None) -> Iterator[str]:
     """The reward model prefers a right answer to a wrong one less often than the policy that it started from does
     untrained.
     """

@@ -11,7 +11,7 @@ RIGHT, GOLD = "strict_greedy", "gold_greedy"
 PARTS = ("gold_by_manner", "gold_by_correctness")
 
 
-def parts(ours: pd.DataFrame, theirs: pd.DataFrame) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+def split_gold_change(ours: pd.DataFrame, theirs: pd.DataFrame) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """The two parts of the change of gold, each as the gold answers of both policies that count for it: (P,) and (P,),
     0 or 1.
 

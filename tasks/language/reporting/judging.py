@@ -8,18 +8,18 @@ import pandas as pd
 from tasks.common.tables import Record
 from tasks.language.data import manner
 from tasks.language.rewards import answers, rubric
-from tasks.language.rewards.numerals import amount, same_number
+from tasks.language.rewards.numerals import is_same_number, parse_amount
 from tasks.language.rewards.verifier import Verifier
 
 RUBRIC = ("correctness", "reasoning", "clarity")
 
 
-def rubric_applies(problems: pd.DataFrame) -> bool:
+def can_apply_rubric(problems: pd.DataFrame) -> bool:
     """Whether all problems are in GSM8K's form, which the rubric reads: worked steps, then a line with a number."""
-    return bool(problems["answer"].map(amount).notna().all() and problems["solution"].str.contains("#### ").all())
+    return bool(problems["answer"].map(parse_amount).notna().all() and problems["solution"].str.contains("#### ").all())
 
 
-def verdicts(golds: Sequence[str], texts: Sequence[str], verifier: Verifier) -> dict[str, list[bool]]:
+def judge_answers(golds: Sequence[str], texts: Sequence[str], verifier: Verifier) -> dict[str, list[bool]]:
     """Whether each answer is right: `lenient`, in any form, and `strict`, in the form asked for.
 
     For a number that is a last line `#### N`; for any other reference (LaTeX, a letter) an answer that is marked, by
@@ -30,11 +30,11 @@ def verdicts(golds: Sequence[str], texts: Sequence[str], verifier: Verifier) -> 
     lenient = [verdict == 1.0 for verdict in judged]
     strict = []
     for gold, text, right in zip(golds, texts, lenient, strict=True):
-        if amount(gold) is not None:
-            stated_answer = answers.strict_answer(text)
-            strict.append(stated_answer is not None and same_number(stated_answer, gold))
+        if parse_amount(gold) is not None:
+            stated_answer = answers.find_strict_answer(text)
+            strict.append(stated_answer is not None and is_same_number(stated_answer, gold))
         else:
-            strict.append(right and answers.marked(text) is not None)
+            strict.append(right and answers.find_marked_answer(text) is not None)
     return {
         "strict": strict,
         "lenient": lenient,
@@ -43,23 +43,23 @@ def verdicts(golds: Sequence[str], texts: Sequence[str], verifier: Verifier) -> 
     }
 
 
-def points(problem: Record, text: str, ended: bool) -> Record:
+def compute_rubric_points(problem: Record, text: str, ended: bool) -> Record:
     """The rubric's points of an answer, by criterion and in all."""
-    score = rubric.score(problem["question"], problem["solution"], problem["answer"], text, ended)
+    score = rubric.score_response(problem["question"], problem["solution"], problem["answer"], text, ended)
     return {**{name: getattr(score, name) for name in RUBRIC}, "rubric": score.total}
 
 
-def manner_applies(problems: pd.DataFrame) -> bool:
+def can_judge_manner(problems: pd.DataFrame) -> bool:
     """Whether the manner of answers and what a reader wants of them can be judged for all problems
     (tasks/language/data/manner.py).
     """
-    return all(map(manner.applies, problems["question"], problems["solution"]))
+    return all(map(manner.can_judge_gold, problems["question"], problems["solution"]))
 
 
-def as_a_reader(problem: Record, text: str, ended: bool) -> Record:
+def score_manner_and_gold(problem: Record, text: str, ended: bool) -> Record:
     """The share of the annotator's points that an answer gets, and whether it is what a reader wants."""
     question, solution, answer = (problem[name] for name in ("question", "solution", "answer"))
     return {
-        "manner": manner.judge(question, text, ended).total / manner.POINTS,
-        "gold": manner.is_gold(question, solution, answer, text, ended),
+        "manner": manner.score_manner(question, text, ended).total / manner.POINTS,
+        "gold": manner.is_gold_response(question, solution, answer, text, ended),
     }

@@ -12,13 +12,16 @@ import pandas as pd
 from tasks.common import estimates
 from tasks.common.estimates import Estimate
 from tasks.language.rewards import answers
-from tasks.language.rewards.numerals import amount
-from tasks.language.rewards.ranking_accuracy import pairs_ordered_rightly, shows_steps
+from tasks.language.rewards.numerals import parse_amount
+from tasks.language.rewards.ranking_accuracy import compute_pair_order_agreement, has_worked_steps
 
-ANSWERS: dict[str, Callable[[str], str | None]] = {"strict": answers.strict_answer, "lenient": answers.final_answer}
+ANSWERS: dict[str, Callable[[str], str | None]] = {
+    "strict": answers.find_strict_answer,
+    "lenient": answers.find_final_answer,
+}
 WHY = ("timed_out", "unjudged")  # an answer is not right
 # Kinds of answers. Each is a column of the generations.
-STRATA: dict[str, Callable[[str], bool]] = {"steps": shows_steps}
+STRATA: dict[str, Callable[[str], bool]] = {"steps": has_worked_steps}
 SHARES = (*ANSWERS, *WHY, "ended", "gold", *STRATA)  # of answers; the others are means of numbers
 NUMBERS = ("manner", "rubric", "correctness", "reasoning", "clarity", "reward", "length", "kl")
 BEST = "tbest"
@@ -68,12 +71,12 @@ METRICS = {
 }
 
 
-def label(temperature: float) -> str:
+def format_temperature_suffix(temperature: float) -> str:
     """How a metric names a temperature."""
     return f"t{float(temperature)}"
 
 
-def per_problem(
+def compute_problem_measures(
     generations: pd.DataFrame, references: Mapping[str, str], temperatures: Mapping[str, float], pass_at: Sequence[int]
 ) -> pd.DataFrame:
     """One row for each problem by its id, one column for each metric; `temperatures` by their names in metrics.
@@ -90,11 +93,11 @@ def per_problem(
         if temperature == 0:
             draws = range(generations["sample"].max() + 1)
             sampled = pd.concat([sampled.assign(sample=draw) for draw in draws]).drop(columns="kl", errors="ignore")
-        values |= {f"{name}_{how}": column for name, column in _sampled(sampled, references, pass_at)}
+        values |= {f"{name}_{how}": column for name, column in _iterate_sampled_measures(sampled, references, pass_at)}
     return pd.DataFrame(values).sort_index()
 
 
-def _sampled(
+def _iterate_sampled_measures(
     sampled: pd.DataFrame, references: Mapping[str, str], pass_at: Sequence[int]
 ) -> Iterator[tuple[str, pd.Series]]:
     """Metrics of the answers drawn at one temperature, k to each problem."""
@@ -108,14 +111,14 @@ def _sampled(
         yield f"{name}_mean_at_{k}", means[name]
         for at in pass_at:
             yield f"{name}_pass_at_{at}", pd.Series(estimates.pass_at_k(correct, k, at), correct.index)
-        yield f"{name}_majority_at_{k}", _majorities(problems[["response", name]], references, find)
+        yield f"{name}_majority_at_{k}", _compute_majority_correctness(problems[["response", name]], references, find)
         if "reward" in sampled:
-            yield f"{name}_best_of_{k}", _best_of(sampled, name)
+            yield f"{name}_best_of_{k}", _compute_best_of_correctness(sampled, name)
     for name in means.columns.drop(list(ANSWERS), errors="ignore"):
         yield f"{name}_sampled", means[name]
 
 
-def votes(
+def collect_answer_votes(
     texts: Sequence[str], right: Sequence[bool], reference: str, find: Callable[[str], str | None]
 ) -> tuple[list[Hashable | None], Hashable]:
     """What each answer to a problem votes for, None for nothing, and the right vote.
@@ -123,43 +126,45 @@ def votes(
     Numbers are one answer if they are equal, others if their texts are.
     """
 
-    if (right_number := amount(reference)) is not None:
-        return [amount(find(text) or "") for text in texts], right_number
-    marked = [mark.text if (mark := answers.marked(text)) else None for text in texts]
+    if (right_number := parse_amount(reference)) is not None:
+        return [parse_amount(find(text) or "") for text in texts], right_number
+    marked = [mark.text if (mark := answers.find_marked_answer(text)) else None for text in texts]
     right_texts = {text for text, correct in zip(marked, right, strict=True) if correct and text}
     return [RIGHT_ANSWER if text in right_texts else text for text in marked], RIGHT_ANSWER
 
 
-def _majorities(
+def _compute_majority_correctness(
     answered: Iterable[tuple[object, pd.DataFrame]], references: Mapping[str, str], find: Callable[[str], str | None]
 ) -> pd.Series:
     """Whether the commonest answer is right, for each problem."""
     return pd.Series(
         {
-            str(problem_id): estimates.majority(
-                *votes(drawn["response"].tolist(), drawn.iloc[:, 1].tolist(), references[str(problem_id)], find)
+            str(problem_id): estimates.majority_vote_accuracy(
+                *collect_answer_votes(
+                    drawn["response"].tolist(), drawn.iloc[:, 1].tolist(), references[str(problem_id)], find
+                )
             )
             for problem_id, drawn in answered
         }
     )
 
 
-def _best_of(sampled: pd.DataFrame, name: str) -> pd.Series:
+def _compute_best_of_correctness(sampled: pd.DataFrame, name: str) -> pd.Series:
     tables = [sampled.pivot(index="problem_id", columns="sample", values=column) for column in ("reward", name)]
-    return pd.Series(estimates.best_of(*tables), tables[0].index)
+    return pd.Series(estimates.best_of_k_accuracy(*tables), tables[0].index)
 
 
-def summary(values: pd.DataFrame, seed: int, resamples: int) -> dict[str, Estimate]:
+def summarise_measures(values: pd.DataFrame, seed: int, resamples: int) -> dict[str, Estimate]:
     """Every column's mean over problems: shares with Wilson's interval, other means with a bootstrap one."""
     return {
-        name: estimates.share(values[name])
+        name: estimates.estimate_share(values[name])
         if name.startswith(tuple(f"{kind}_" for kind in SHARES))
-        else estimates.bootstrap(values[name], seed, resamples)
+        else estimates.bootstrap_mean(values[name], seed, resamples)
         for name in map(str, values)
     }
 
 
-def ranking(
+def compute_ranking_accuracies(
     generations: pd.DataFrame, temperatures: Mapping[str, float], seed: int, resamples: int
 ) -> dict[str, Estimate]:
     """Share of the pairs of one problem's answers that the reward orders as the rubric does; nothing where there is no
@@ -170,12 +175,12 @@ def ranking(
     result, columns = {}, ("reward", "rubric", "response")
     for how, temperature in temperatures.items() if {"reward", "rubric"} <= {*generations} else ():
         problems = generations[generations["temperature"] == temperature].groupby("problem_id")
-        orderings = [pairs_ordered_rightly(*(rows[name].tolist() for name in columns)) for _, rows in problems]
+        orderings = [compute_pair_order_agreement(*(rows[name].tolist() for name in columns)) for _, rows in problems]
         for kind, pairs in (("ranking", "all"), ("ranking_with_steps", "both_show_steps")):
             right, count = (
                 [ordering[pairs].sum() for ordering in orderings],
                 [len(ordering[pairs]) for ordering in orderings],
             )
             if sum(count):
-                result[f"{kind}_sampled_{how}"] = estimates.ratio(right, count, seed, resamples)
+                result[f"{kind}_sampled_{how}"] = estimates.bootstrap_ratio(right, count, seed, resamples)
     return result

@@ -93,57 +93,57 @@ BEST = "tbest"
 SURE = 0.001  # smaller p-values are not told apart
 
 
-def temperature(metric: str) -> str:
+def parse_metric_temperature(metric: str) -> str:
     """The end of a metric's name that says at which temperature: t0.5, tbest, greedy."""
     return metric.rpartition("_")[2]
 
 
-def spoken(how: str) -> str:
+def format_temperature(how: str) -> str:
     """A temperature as people say it."""
     return "its best temperature" if how == BEST else how.removeprefix("t")
 
 
-def at(temperature: float) -> str:
+def format_at_temperature(temperature: float) -> str:
     """How a policy answers at a temperature, as people say it."""
     return f"at {temperature:g}" if temperature else "greedily"
 
 
-def label(metric: str) -> str:
+def format_metric_label(metric: str) -> str:
     """`strict_mean_at_8_t0.5` is `mean@8 at 0.5`, `rubric_sampled_t0.5` `rubric at 0.5`, `rubric_greedy` `rubric,
     greedy`.
     """
-    how, brief = temperature(metric), short(metric)
+    how, brief = parse_metric_temperature(metric), format_short_metric(metric)
     if metric in MEANING or metric in ELSEWHERE:
         return brief
     if how == "greedy":
         return brief if brief == "greedy" else f"{brief}, greedy"
-    return f"{brief} at {spoken(how)}"
+    return f"{brief} at {format_temperature(how)}"
 
 
-def short(metric: str) -> str:
+def format_short_metric(metric: str) -> str:
     """The same within a table of one temperature: `mean@8`, `rubric`."""
-    kind = kind_of(metric)
+    kind = get_metric_kind(metric)
     if metric in ELSEWHERE:
-        return f"{temperature(metric)}{', gold' if kind == 'gold' else ''}"
+        return f"{parse_metric_temperature(metric)}{', gold' if kind == 'gold' else ''}"
     if kind not in ACCURACIES:
         return kind.replace("_", " ")
-    middle = metric.removeprefix(f"{kind}_").removesuffix(f"_{temperature(metric)}")
+    middle = metric.removeprefix(f"{kind}_").removesuffix(f"_{parse_metric_temperature(metric)}")
     return middle.replace("_of_", " of ").replace("_at_", "@").replace("_", " ")
 
 
-def kind_of(metric: str) -> str:
+def get_metric_kind(metric: str) -> str:
     """The key of MEANING that explains a metric."""
     return metric if metric in MEANING else next(kind for kind in MEANING if metric.startswith(f"{kind}_"))
 
 
-def verdict(change: Difference, margin: float) -> str:
+def format_change_verdict(change: Difference, margin: float) -> str:
     """Above or below by the interval, equal where it lies within `margin` points of 0, or else undecided."""
     if change.side:
         return "above" if change.side > 0 else "below"
     return f"equal within {margin:g} points" if change.within(margin / 100) else "undecided"
 
 
-def p_value(p: float) -> str:
+def format_p_value(p: float) -> str:
     """A p-value by three digits, or by more where these would put it on the other side of the level."""
     if p < SURE:
         return f"p < {SURE}"
@@ -151,44 +151,44 @@ def p_value(p: float) -> str:
     return f"p = {p:.3f}" if (rounded < CHANCE) == (p < CHANCE) else f"p = {p:.5f}"
 
 
-def gain(change: Difference) -> str:
+def format_gain_points(change: Difference) -> str:
     """A change of accuracy in points, with its sign."""
-    return signed(100 * change.estimate.mean)
+    return format_signed_number(100 * change.estimate.mean)
 
 
-def ends(change: Difference) -> str:
+def format_change_interval(change: Difference) -> str:
     """The interval of a change of accuracy in points; nothing where there are too few problems for one."""
     if not isfinite(change.estimate.low):
         return ""
-    return f"{signed(100 * change.estimate.low)} to {signed(100 * change.estimate.high)}"
+    return f"{format_signed_number(100 * change.estimate.low)} to {format_signed_number(100 * change.estimate.high)}"
 
 
-def level(change: Difference) -> str:
+def format_interval_level(change: Difference) -> str:
     """The level of a change's interval, which is above 95 % where several policies are compared."""
     return f"{100 * (1 - change.chance):.3g} %"
 
 
-def signed(value: float, form: str = "+.1f") -> str:
+def format_signed_number(value: float, form: str = "+.1f") -> str:
     """The value in this form, or by its first digit where no other is left of it: a side of 0 stays visible."""
     shown = f"{value:{form}}"
     return f"{value:+.1g}" if abs(value) > 1e-9 and float(shown) == 0 else f"{float(shown) + 0.0:{form}}"
 
 
-def text(kind: str, estimate: Estimate) -> str:
+def format_estimate_mean(kind: str, estimate: Estimate) -> str:
     """The mean as people read it."""
-    return _written(kind, estimate.mean) + (" %" if kind in SHARES else "")
+    return _format_metric_value(kind, estimate.mean) + (" %" if kind in SHARES else "")
 
 
-def interval(kind: str, estimate: Estimate) -> str:
+def format_estimate_interval(kind: str, estimate: Estimate) -> str:
     """The interval in the unit of `text`, nothing where there is none; of a share its part from 0 to 1."""
     limits = [estimate.low, estimate.high]
     if not any(map(isfinite, limits)):
         return ""
     if kind in SHARES:
         limits = [min(max(end, 0.0), 1.0) for end in limits]
-    return " to ".join(_written(kind, end) for end in limits)
+    return " to ".join(_format_metric_value(kind, end) for end in limits)
 
 
-def _written(kind: str, value: float) -> str:
+def _format_metric_value(kind: str, value: float) -> str:
     rounded = round(100 * value, 1) if kind in SHARES else round(value, 2)
     return f"{rounded + 0.0:.{1 if kind in SHARES else 2}f}"  # + 0.0: no negative zero

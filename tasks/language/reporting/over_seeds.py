@@ -14,22 +14,22 @@ import pandas as pd
 
 from tasks.common import estimates
 from tasks.common.estimates import Estimate
-from tasks.language.reporting.comparing import changes
+from tasks.language.reporting.comparing import compute_changes_to_baseline
 from tasks.language.reporting.differences import FEWEST, Difference
-from tasks.language.reporting.scoreboard import MARKS, Cell, Results, ScoreTable, tables
+from tasks.language.reporting.scoreboard import MARKS, Cell, Results, ScoreTable, build_score_tables
 
 PROBLEMS_ALONE = {1: "△", 0: "", -1: "▽"}  # the interval over problems is apart from 0, that over seeds is not
 Measured = Mapping[str, pd.DataFrame]  # policy -> its measures: problems x metrics
 
 
-def over_seeds(seeds: Sequence[Results]) -> Results:
+def average_results_over_seeds(seeds: Sequence[Results]) -> Results:
     """Every number as its mean over seeds, with the interval over seeds; numbers that not every seed has are left
     out.
     """
     first = seeds[0]
     judged = {
         policy: {
-            metric: estimates.over_seeds([result.judged[policy][metric].mean for result in seeds])
+            metric: estimates.estimate_mean_over_seeds([result.judged[policy][metric].mean for result in seeds])
             for metric in first.judged[policy]
             if all(metric in seed_results.judged[policy] for seed_results in seeds)
         }
@@ -38,17 +38,22 @@ def over_seeds(seeds: Sequence[Results]) -> Results:
     return Results(
         judged,
         first.baseline,
-        _best(seeds),
-        {policy: _over_seeds([seed_results.changes[policy] for seed_results in seeds]) for policy in first.changes},
+        _select_commonest_temperatures(seeds),
+        {
+            policy: _average_differences([seed_results.changes[policy] for seed_results in seeds])
+            for policy in first.changes
+        },
         first.controls,
-        _over_seeds([seed_results.untrained for seed_results in seeds]),
-        _over_seeds([seed_results.over_rival for seed_results in seeds])
+        _average_differences([seed_results.untrained for seed_results in seeds]),
+        _average_differences([seed_results.over_rival for seed_results in seeds])
         if len({seed_results.rival for seed_results in seeds}) == 1
         else {},
     )
 
 
-def over_problems(seeds: Sequence[Results], measured: Sequence[Measured], fewest: int = FEWEST) -> Results:
+def average_results_over_problems(
+    seeds: Sequence[Results], measured: Sequence[Measured], fewest: int = FEWEST
+) -> Results:
     """The same means, with intervals over problems: of a problem's numbers the mean over seeds counts.
 
     A number that is not one of each problem has the mean of its seeds' own intervals. Of fewer problems than `fewest`
@@ -62,37 +67,44 @@ def over_problems(seeds: Sequence[Results], measured: Sequence[Measured], fewest
     }
     judged = {
         policy: {
-            metric: _mean([result.judged[policy][metric] for result in seeds])
+            metric: _average_estimates([result.judged[policy][metric] for result in seeds])
             for metric in first.judged[policy]
             if all(metric in seed_results.judged[policy] for seed_results in seeds)
         }
         for policy in first.judged
     }
     untrained = {
-        metric: Difference(_mean([seed_results.untrained[metric].estimate for seed_results in seeds]), None)
+        metric: Difference(
+            _average_estimates([seed_results.untrained[metric].estimate for seed_results in seeds]), None
+        )
         for metric in first.untrained
         if all(metric in seed_results.untrained for seed_results in seeds)
     }
-    averaged_changes = changes(averaged, first.baseline, fewest)
+    averaged_changes = compute_changes_to_baseline(averaged, first.baseline, fewest)
     return replace(
-        first, judged=judged, best=_best(seeds), changes=averaged_changes, untrained=untrained, over_rival={}
+        first,
+        judged=judged,
+        best=_select_commonest_temperatures(seeds),
+        changes=averaged_changes,
+        untrained=untrained,
+        over_rival={},
     )
 
 
-def joined(seeds: Results, problems: Results) -> list[ScoreTable]:
+def join_score_tables(seeds: Results, problems: Results) -> list[ScoreTable]:
     """The report's tables, each cell with both intervals; an arrow where the change is apart from 0 over both, or over
     problems alone.
 
     Columns of which nothing is known over seeds, such as the numbers of problems gained and lost, are left out.
     """
     joined_tables = []
-    others = {table.title: table for table in tables(problems)}
-    for table in tables(seeds):
+    others = {table.title: table for table in build_score_tables(problems)}
+    for table in build_score_tables(seeds):
         beside = dict(others[table.title].rows) if table.title in others else {}
         rows = []
         for policy, cells in table.rows:
             pairs = zip(cells, beside.get(policy, cells), strict=False)
-            rows.append((policy, [_cell(seed_cell, problem_cell) for seed_cell, problem_cell in pairs]))
+            rows.append((policy, [_join_cells(seed_cell, problem_cell) for seed_cell, problem_cell in pairs]))
         filled_columns = [
             index for index in range(len(table.columns)) if any(cells[index]["text"] for _, cells in rows)
         ]
@@ -101,7 +113,7 @@ def joined(seeds: Results, problems: Results) -> list[ScoreTable]:
     return joined_tables
 
 
-def _cell(seeds: Cell, problems: Cell) -> Cell:
+def _join_cells(seeds: Cell, problems: Cell) -> Cell:
     sides = {mark: side for side, mark in MARKS.items()}
     both = sides[seeds["mark"]] == sides[problems["mark"]]
     mark = seeds["mark"] if both else PROBLEMS_ALONE[sides[problems["mark"]]]
@@ -109,23 +121,23 @@ def _cell(seeds: Cell, problems: Cell) -> Cell:
     return {"text": seeds["text"], "interval": interval, "mark": mark}
 
 
-def _over_seeds(seeds: Sequence[Mapping[str, Difference]]) -> dict[str, Difference]:
+def _average_differences(seeds: Sequence[Mapping[str, Difference]]) -> dict[str, Difference]:
     """Of each metric that all seeds have the mean difference with its interval over seeds."""
     means = {
         metric: [seed_differences[metric].estimate.mean for seed_differences in seeds]
         for metric in seeds[0]
         if all(metric in seed_differences for seed_differences in seeds)
     }
-    return {metric: Difference(estimates.over_seeds(values), None) for metric, values in means.items()}
+    return {metric: Difference(estimates.estimate_mean_over_seeds(values), None) for metric, values in means.items()}
 
 
-def _mean(seeds: Sequence[Estimate]) -> Estimate:
+def _average_estimates(seeds: Sequence[Estimate]) -> Estimate:
     return Estimate(
         *(float(np.mean([getattr(estimate, end) for estimate in seeds])) for end in ("mean", "low", "high"))
     )
 
 
-def _best(seeds: Sequence[Results]) -> dict[str, float]:
+def _select_commonest_temperatures(seeds: Sequence[Results]) -> dict[str, float]:
     """The temperature that is a policy's best for most seeds."""
     return {
         policy: Counter(seed_results.best[policy] for seed_results in seeds).most_common(1)[0][0]

@@ -8,7 +8,7 @@ import pandas as pd
 import torch
 
 from tasks.algorithms.language.causal_lm import PretrainedCausalLM, PretrainedModel
-from tasks.algorithms.language.completions import make_completions, token_logps
+from tasks.algorithms.language.completions import compute_token_logps, make_completions
 from tasks.common import tables
 from tasks.common.errors import DataError
 from tasks.common.tokenizers import Tokenizer
@@ -18,13 +18,13 @@ BEFORE = 3  # tokens that are read with one whose text is asked for: some tokeni
 AT_ONCE = 32  # answers in one pass
 
 
-def rollouts(
+def write_rescored_rollouts(
     folder: Path, policy: PretrainedCausalLM, reference: PretrainedModel | None, tokenizer: Tokenizer, out: Path
 ) -> None:
     """Write to `out` the rollouts that lie beside the policy in `folder`; nothing where there are none."""
     if not (folder / FILE).is_file():
         return
-    table = tables.read(RolloutTable, folder / FILE)
+    table = tables.read_table(RolloutTable, folder / FILE)
     vocabulary_size = (
         policy.get_input_embeddings().num_embeddings
     )  # a vocabulary may have gaps, and its highest token be beyond its size
@@ -32,14 +32,14 @@ def rollouts(
         if any(not 0 <= token < vocabulary_size for row in table[column] for token in row):
             raise DataError(f"{folder / FILE}: column {column}: expected tokens from 0 to {vocabulary_size - 1}")
     table["prompt"] = [tokenizer.decode([*row]) for row in table["prompt_tokens"]]
-    table["pieces"] = [pieces(tokenizer, [*row]) for row in table["tokens"]]
-    table["final_logps"] = logps(policy, table, tokenizer.pad_token_id)
+    table["pieces"] = [decode_token_texts(tokenizer, [*row]) for row in table["tokens"]]
+    table["final_logps"] = compute_answer_logps(policy, table, tokenizer.pad_token_id)
     if reference is not None:
-        table["reference_logps"] = logps(reference, table, tokenizer.pad_token_id)
-    tables.write(RolloutTable, table, out / FILE)
+        table["reference_logps"] = compute_answer_logps(reference, table, tokenizer.pad_token_id)
+    tables.write_table(RolloutTable, table, out / FILE)
 
 
-def pieces(tokenizer: Tokenizer, tokens: list[int]) -> list[str]:
+def decode_token_texts(tokenizer: Tokenizer, tokens: list[int]) -> list[str]:
     """The text of each token, spaces included."""
     texts = []
     for position in range(len(tokens)):
@@ -50,7 +50,9 @@ def pieces(tokenizer: Tokenizer, tokens: list[int]) -> list[str]:
 
 
 @torch.no_grad()
-def logps(model: PretrainedCausalLM | PretrainedModel, table: pd.DataFrame, pad: int) -> list[list[float]]:
+def compute_answer_logps(
+    model: PretrainedCausalLM | PretrainedModel, table: pd.DataFrame, pad: int
+) -> list[list[float]]:
     """Each answer's log-probabilities under the model, at the temperature at which it was sampled."""
     model.eval()
     log_probs: list[list[float]] = []
@@ -58,6 +60,6 @@ def logps(model: PretrainedCausalLM | PretrainedModel, table: pd.DataFrame, pad:
         rows = table.iloc[start : start + AT_ONCE]
         prompts, answers = ([[*map(int, row)] for row in rows[name]] for name in ("prompt_tokens", "tokens"))
         batch = make_completions(prompts, [*range(len(prompts))], answers, pad)
-        values = token_logps(model, batch, float(rows["temperature"].iloc[0])).cpu()
+        values = compute_token_logps(model, batch, float(rows["temperature"].iloc[0])).cpu()
         log_probs += [row[: len(answer)].tolist() for row, answer in zip(values, answers, strict=True)]
     return log_probs

@@ -18,19 +18,19 @@ from tasks.language.reporting.metric_wording import (
     MEANING,
     OF_PAIRS,
     OTHERS,
-    at,
-    ends,
-    gain,
-    interval,
-    kind_of,
-    label,
-    level,
-    p_value,
-    short,
-    spoken,
-    temperature,
-    text,
-    verdict,
+    format_at_temperature,
+    format_change_interval,
+    format_change_verdict,
+    format_estimate_interval,
+    format_estimate_mean,
+    format_gain_points,
+    format_interval_level,
+    format_metric_label,
+    format_p_value,
+    format_short_metric,
+    format_temperature,
+    get_metric_kind,
+    parse_metric_temperature,
 )
 from tasks.language.tables.problems import OTHER_KINDS
 
@@ -105,7 +105,7 @@ class Results:
     def temperatures(self) -> list[str]:
         """The temperatures that were sampled at, as metrics name them; the policies' best ones last."""
         prefixes = ("strict_mean_at_", "length_sampled_")
-        return list(dict.fromkeys(temperature(name) for name in self.metrics if name.startswith(prefixes)))
+        return list(dict.fromkeys(parse_metric_temperature(name) for name in self.metrics if name.startswith(prefixes)))
 
     @property
     def hottest(self) -> str:
@@ -114,7 +114,11 @@ class Results:
 
     def mean_at(self, how: str) -> str:
         """The metric of strict accuracy averaged over the samples of a temperature."""
-        return next(name for name in self.metrics if name.startswith("strict_mean_at_") and temperature(name) == how)
+        return next(
+            name
+            for name in self.metrics
+            if name.startswith("strict_mean_at_") and parse_metric_temperature(name) == how
+        )
 
 
 @dataclass(frozen=True)
@@ -126,32 +130,42 @@ class ScoreTable:
     rows: list[tuple[str, list[Cell]]]
 
 
-def tables(results: Results, margin: float = 0.0) -> list[ScoreTable]:
+def build_score_tables(results: Results, margin: float = 0.0) -> list[ScoreTable]:
     """The few numbers that matter most, then all numbers; `margin` is what counts as equal, in points.
 
     What repeats another number is left out: lenient accuracy where it is strict accuracy, pass@1, which is mean@k, and
     answers at each policy's best temperature where all of these are greedy.
     """
-    names = [name for name in results.metrics if "_pass_at_1_" not in name and not _never(results, name)]
+    names = [
+        name for name in results.metrics if "_pass_at_1_" not in name and not _is_unused_failure_metric(results, name)
+    ]
     hows = [how for how in results.temperatures if how != BEST or any(results.best.values())]
     lenient = [name for name in names if name.startswith(("lenient_greedy", "lenient_mean_at_"))]
     plain = {
         "Greedy answers to problems of other kinds": [name for name in ELSEWHERE if name in names],
-        "Lenient accuracy": [] if _repeats(results, lenient) else lenient,
+        "Lenient accuracy": [] if _is_lenient_same_as_strict(results, lenient) else lenient,
     }
     for title, kind in (("Strict accuracy", "strict_"), ("Gold answers", "gold_")):
         for how in hows:
-            kind_names = [name for name in names if name.startswith(kind) and temperature(name) == how]
-            plain[f"{title} at {_of(how)}"] = [name for name in kind_names if "_validation_" not in name]
+            kind_names = [name for name in names if name.startswith(kind) and parse_metric_temperature(name) == how]
+            plain[f"{title} at {_format_temperature_phrase(how)}"] = [
+                name for name in kind_names if "_validation_" not in name
+            ]
     for how in ("greedy", *hows):
         wanted = [f"{kind}_{how}" if how == "greedy" else f"{kind}_sampled_{how}" for kind in OTHERS]
-        title = "Greedy answers" if how == "greedy" else f"Answers sampled at {_of(how)}"
-        plain[title] = [name for name in wanted if name in names and (results.answered or kind_of(name) not in KINDS)]
-    first = [glance(results, margin), *untrained(results)] if results.answered else [unanswered(results)]
-    return [*first, *(_table(title, metrics, results) for title, metrics in plain.items() if metrics)]
+        title = "Greedy answers" if how == "greedy" else f"Answers sampled at {_format_temperature_phrase(how)}"
+        plain[title] = [
+            name for name in wanted if name in names and (results.answered or get_metric_kind(name) not in KINDS)
+        ]
+    first = (
+        [build_glance_table(results, margin), *build_untrained_tables(results)]
+        if results.answered
+        else [build_unanswered_table(results)]
+    )
+    return [*first, *(_build_score_table(title, metrics, results) for title, metrics in plain.items() if metrics)]
 
 
-def _repeats(results: Results, lenient: list[str]) -> bool:
+def _is_lenient_same_as_strict(results: Results, lenient: list[str]) -> bool:
     """Whether every policy's lenient accuracies are its strict ones."""
     return all(
         judged[name] == judged.get(name.replace("lenient_", "strict_", 1))
@@ -161,29 +175,34 @@ def _repeats(results: Results, lenient: list[str]) -> bool:
     )
 
 
-def _never(results: Results, metric: str) -> bool:
+def _is_unused_failure_metric(results: Results, metric: str) -> bool:
     """Whether it says why answers are not right (it is then not shown), and no answer of any policy is of that kind."""
-    return kind_of(metric) in WHY and not any(
+    return get_metric_kind(metric) in WHY and not any(
         judged[metric].mean for judged in results.judged.values() if metric in judged
     )
 
 
-def meaning(results: Results) -> dict[str, str]:
+def collect_metric_meanings(results: Results) -> dict[str, str]:
     """What the words of the tables mean, without those of numbers that were not measured."""
     of_accuracy = ("best temperature", "change", "gained, lost", "verdict", "pass", "majority", "best of")
     by = "the rubric" if any(name.startswith("rubric_") for name in results.metrics) else "the reward model"
-    shown = {kind_of(name) for name in results.metrics if not _never(results, name)} | {"greedy", "sampled"}
+    shown = {get_metric_kind(name) for name in results.metrics if not _is_unused_failure_metric(results, name)} | {
+        "greedy",
+        "sampled",
+    }
     shown |= {"by manner", "by correctness"} if GOLD in results.metrics else set()
     shown |= {kind for kind in OTHER_KINDS if f"strict_greedy_{kind}" in results.metrics}
     shown -= set() if results.answered else {*KINDS}
     shown |= {*of_accuracy} if results.answered else {"change"}
     shown -= (
-        {"lenient"} if _repeats(results, [name for name in results.metrics if name.startswith("lenient_")]) else set()
+        {"lenient"}
+        if _is_lenient_same_as_strict(results, [name for name in results.metrics if name.startswith("lenient_")])
+        else set()
     )
     return {name: text.replace("the rubric;", f"{by};") for name, text in MEANING.items() if name in shown}
 
 
-def notes(results: Results) -> list[str]:
+def format_table_notes(results: Results) -> list[str]:
     """How the first table's intervals and marks come about, in sentences."""
     tested = [change for changes in results.changes.values() for change in changes.values() if change.p is not None]
     if not results.changes:
@@ -206,20 +225,20 @@ def notes(results: Results) -> list[str]:
     return lines
 
 
-def unanswered(results: Results) -> ScoreTable:
+def build_unanswered_table(results: Results) -> ScoreTable:
     """What can be said where no right answers are known, each number marked where its change is beyond chance."""
     kinds = [f"{kind}_sampled_{results.hottest}" for kind in ("win_rate", "reward", "kl", "length")]
     wanted = ["reference_loss", *OF_PAIRS, "win_rate_greedy", "reward_greedy", "length_greedy", "ended_greedy", *kinds]
     shown = [name for name in wanted if name in results.metrics]
-    rows = [(policy, [_marked(results, policy, name) for name in shown]) for policy in results.judged]
-    return ScoreTable("At a glance", [label(name) for name in shown], rows)
+    rows = [(policy, [_make_marked_cell(results, policy, name) for name in shown]) for policy in results.judged]
+    return ScoreTable("At a glance", [format_metric_label(name) for name in shown], rows)
 
 
-def _of(how: str) -> str:
-    return "each policy's best temperature" if how == BEST else f"temperature {spoken(how)}"
+def _format_temperature_phrase(how: str) -> str:
+    return "each policy's best temperature" if how == BEST else f"temperature {format_temperature(how)}"
 
 
-def glance(results: Results, margin: float) -> ScoreTable:
+def build_glance_table(results: Results, margin: float) -> ScoreTable:
     """Right answers, and what each policy gains over the baseline and over the better control; gold answers, and what
     gains them.
     """
@@ -232,76 +251,99 @@ def glance(results: Results, margin: float) -> ScoreTable:
     for policy, estimates in results.judged.items():
         changes = results.changes.get(policy, {})
         change = changes.get("strict_greedy")
-        cells = [_cell("strict", estimates["strict_greedy"]), *_changed(change), _verdict(change, margin)]
-        cells += [_points(results.over_rival.get(policy)) for _ in rival]
+        cells = [
+            _make_estimate_cell("strict", estimates["strict_greedy"]),
+            *_make_change_cells(change),
+            _make_verdict_cell(change, margin),
+        ]
+        cells += [_make_points_cell(results.over_rival.get(policy)) for _ in rival]
         if gold:
-            cells += [_cell("gold", estimates[GOLD]), *(_points(changes.get(name)) for name in (GOLD, *PARTS))]
+            cells += [
+                _make_estimate_cell("gold", estimates[GOLD]),
+                *(_make_points_cell(changes.get(name)) for name in (GOLD, *PARTS)),
+            ]
         kind = ", control" if policy in results.controls else ""
-        rows.append((f"{policy}{kind}", cells + [_marked(results, policy, name) for name in more]))
-    columns = ["right answers", "change", "gained, lost", "verdict", *rival, *gold, *map(short, more)]
+        rows.append((f"{policy}{kind}", cells + [_make_marked_cell(results, policy, name) for name in more]))
+    columns = ["right answers", "change", "gained, lost", "verdict", *rival, *gold, *map(format_short_metric, more)]
     return ScoreTable("At a glance", columns, rows)
 
 
-def untrained(results: Results) -> list[ScoreTable]:
+def build_untrained_tables(results: Results) -> list[ScoreTable]:
     """What the baseline reaches without any training, by a temperature, a vote or a choice among its samples."""
     base = results.judged[results.baseline]
     rows = [
-        (means(results, metric), [_cell("strict", base[metric]), *_changed(gain)])
+        (
+            format_untrained_method(results, metric),
+            [_make_estimate_cell("strict", base[metric]), *_make_change_cells(gain)],
+        )
         for metric, gain in results.untrained.items()
     ]
     columns = ["right answers", "change to its greedy answers", "gained, lost"]
     return [ScoreTable(f"What {results.baseline} reaches without training", columns, rows)] if rows else []
 
 
-def means(results: Results, metric: str) -> str:
+def format_untrained_method(results: Results, metric: str) -> str:
     """How an untrained control reaches its accuracy: what is done with the baseline's samples, and at which
     temperature.
     """
-    how, what = temperature(metric), short(metric)
-    where = f"{at(results.best[results.baseline])}, its best" if how == BEST else f"at {spoken(how)}"
+    how, what = parse_metric_temperature(metric), format_short_metric(metric)
+    where = (
+        f"{format_at_temperature(results.best[results.baseline])}, its best"
+        if how == BEST
+        else f"at {format_temperature(how)}"
+    )
     return f"{'sampled' if what.startswith('mean@') else what} {where}"
 
 
-def _table(title: str, metrics: list[str], results: Results) -> ScoreTable:
-    columns = [label(name) if title.startswith("Lenient") else short(name) for name in metrics]
+def _build_score_table(title: str, metrics: list[str], results: Results) -> ScoreTable:
+    columns = [
+        format_metric_label(name) if title.startswith("Lenient") else format_short_metric(name) for name in metrics
+    ]
     rows = []
     for policy, estimates in results.judged.items():
-        cells = [_cell(kind_of(name), estimates[name]) if name in estimates else EMPTY for name in metrics]
-        rows.append((f"{policy}, {at(results.best[policy])}" if "best" in title else policy, cells))
+        cells = [
+            _make_estimate_cell(get_metric_kind(name), estimates[name]) if name in estimates else EMPTY
+            for name in metrics
+        ]
+        rows.append((f"{policy}, {format_at_temperature(results.best[policy])}" if "best" in title else policy, cells))
     return ScoreTable(title, columns, rows)
 
 
-def _marked(results: Results, policy: str, metric: str) -> Cell:
+def _make_marked_cell(results: Results, policy: str, metric: str) -> Cell:
     """A number with its interval, and an arrow where its change is apart from 0."""
     estimate, change = results.judged[policy].get(metric), results.changes.get(policy, {}).get(metric)
     if estimate is None:
         return EMPTY
-    return _cell(kind_of(metric), estimate) | {"mark": MARKS[change.side] if change else ""}
+    return _make_estimate_cell(get_metric_kind(metric), estimate) | {"mark": MARKS[change.side] if change else ""}
 
 
-def _cell(kind: str, estimate: Estimate) -> Cell:
-    return {"text": text(kind, estimate), "interval": interval(kind, estimate), "mark": ""}
+def _make_estimate_cell(kind: str, estimate: Estimate) -> Cell:
+    return {
+        "text": format_estimate_mean(kind, estimate),
+        "interval": format_estimate_interval(kind, estimate),
+        "mark": "",
+    }
 
 
-def _changed(change: Difference | None) -> list[Cell]:
+def _make_change_cells(change: Difference | None) -> list[Cell]:
     """A change of accuracy in points with its interval and arrow, and the numbers of problems gained and lost."""
     if change is None or change.changes is None:
-        return [_points(change), EMPTY]
-    return [_points(change), EMPTY | {"text": f"{change.changes.gained}, {change.changes.lost}"}]
+        return [_make_points_cell(change), EMPTY]
+    return [_make_points_cell(change), EMPTY | {"text": f"{change.changes.gained}, {change.changes.lost}"}]
 
 
-def _points(change: Difference | None) -> Cell:
+def _make_points_cell(change: Difference | None) -> Cell:
     """A change of accuracy in points with its interval and arrow."""
     if change is None:
         return EMPTY
-    interval = ends(change)
+    interval = format_change_interval(change)
     if interval and change.chance != CHANCE:
-        interval += f" at {level(change)}"
-    return {"text": gain(change), "interval": interval, "mark": MARKS[change.side]}
+        interval += f" at {format_interval_level(change)}"
+    return {"text": format_gain_points(change), "interval": interval, "mark": MARKS[change.side]}
 
 
-def _verdict(change: Difference | None, margin: float) -> Cell:
+def _make_verdict_cell(change: Difference | None, margin: float) -> Cell:
     """What the interval of a change allows to say, with the p of the same test."""
     if change is None or change.p is None:
         return EMPTY
-    return EMPTY | {"text": verdict(change, margin), "interval": p_value(change.p)}
+    return EMPTY | {"text": format_change_verdict(change, margin), "interval": format_p_value(change.p)}

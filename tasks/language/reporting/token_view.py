@@ -33,43 +33,45 @@ DIGITS = 3
 PROMPT = 4000  # characters of a prompt's end that are shown
 
 
-def microscope(folders: Mapping[str, Path], drawn: Mapping[str, pd.DataFrame]) -> list[Record]:
+def build_token_view_entries(folders: Mapping[str, Path], drawn: Mapping[str, pd.DataFrame]) -> list[Record]:
     """One entry for each policy whose evaluation has rollouts; the page's script reads them."""
     policy_entries = []
     for name, folder in folders.items():
         if (folder / FILE).is_file():
-            table = tables.read(RolloutTable, folder / FILE)
-            policy_entries.append({"name": name, "trends": trends(drawn[name]), **_answers(table)})
+            table = tables.read_table(RolloutTable, folder / FILE)
+            policy_entries.append(
+                {"name": name, "trends": build_curve_trends(drawn[name]), **_build_answers_view(table)}
+            )
     return policy_entries
 
 
-def temperatures(folders: Mapping[str, Path]) -> dict[str, float]:
+def read_rollout_temperatures(folders: Mapping[str, Path]) -> dict[str, float]:
     """At which temperature each policy that has rollouts was sampled while it was trained."""
     files = {name: folder / FILE for name, folder in folders.items()}
     return {
-        name: float(tables.read(RolloutTable, file)["temperature"].iloc[0])
+        name: float(tables.read_table(RolloutTable, file)["temperature"].iloc[0])
         for name, file in files.items()
         if file.is_file()
     }
 
 
-def trends(curve: pd.DataFrame) -> list[Record]:
+def build_curve_trends(curve: pd.DataFrame) -> list[Record]:
     """The steps and values of each trend that the curve has."""
     every = max(1, -(-len(curve) // POINTS))
     thin = curve[(curve["step"] % every == 0) | curve["step"].isin((curve["step"].min(), curve["step"].max()))]
     return [
-        {"name": name, "steps": thin["step"].tolist(), "values": _rounded(thin[name])}
+        {"name": name, "steps": thin["step"].tolist(), "values": _round_values(thin[name])}
         for name in TRENDS
         if name in thin
     ]
 
 
-def _answers(table: pd.DataFrame) -> Record:
+def _build_answers_view(table: pd.DataFrame) -> Record:
     """Prompts and answers of as many tokens as there is room for."""
     prompts = list(dict.fromkeys(table["prompt"]))
     tokens = int(table["tokens"].map(len).max())
     while True:
-        answers = [_answer(row, prompts, tokens) for row in tables.records(table)]
+        answers = [_build_answer_entry(row, prompts, tokens) for row in tables.list_records(table)]
         if tokens <= 16 or len(json.dumps(answers, ensure_ascii=False)) <= ROOM:
             return {
                 "prompts": [text[-PROMPT:] for text in prompts],
@@ -79,15 +81,15 @@ def _answers(table: pd.DataFrame) -> Record:
         tokens //= 2
 
 
-def _answer(row: Record, prompts: list[str], tokens: int) -> Record:
+def _build_answer_entry(row: Record, prompts: list[str], tokens: int) -> Record:
     shown = {
         "pieces": list(row["pieces"])[:tokens],
-        "sampled": _rounded(row["logps"][:tokens]),
-        "final": _rounded(row["final_logps"][:tokens]),
-        "advantages": _rounded(row["advantages"][:tokens]),
+        "sampled": _round_values(row["logps"][:tokens]),
+        "final": _round_values(row["final_logps"][:tokens]),
+        "advantages": _round_values(row["advantages"][:tokens]),
     }
     if "reference_logps" in row:
-        shown["reference"] = _rounded(row["reference_logps"][:tokens])
+        shown["reference"] = _round_values(row["reference_logps"][:tokens])
     parts = {name: None if value is None else round(value, DIGITS) for name, value in json.loads(row["parts"]).items()}
     return {
         "step": row["step"],
@@ -101,5 +103,5 @@ def _answer(row: Record, prompts: list[str], tokens: int) -> Record:
     }
 
 
-def _rounded(values: Sequence[float] | pd.Series) -> list[float]:
+def _round_values(values: Sequence[float] | pd.Series) -> list[float]:
     return [round(float(value), DIGITS) + 0.0 for value in values]

@@ -21,9 +21,9 @@ from tasks.language.configs.reward_model import RewardModelConfig
 from tasks.language.data import rankings
 from tasks.language.data.comparisons import ComparisonSet, Limit
 from tasks.language.reward_modelling.objective import BINS, SCORED_AT_ONCE
-from tasks.language.rewards.ranking_accuracy import STRATA, accuracy, shows_steps
+from tasks.language.rewards.ranking_accuracy import STRATA, compute_order_accuracy, has_worked_steps
 from tasks.language.tables.held_out import HeldOut
-from tasks.language.tables.preferences import Comparisons, Rankings, level
+from tasks.language.tables.preferences import Comparisons, Rankings, get_strength_level
 from tasks.stage import Metrics
 
 LEVELS = ("negligibly", "slightly", "better", "significantly")  # as the keys of reward_model.margins name them
@@ -54,8 +54,8 @@ class OnPairs:
     def __init__(self, config: RewardModelConfig, examples: Path, tokenizer: Tokenizer) -> None:
         self.config, self.vocabulary = config, len(tokenizer)
         limit = Limit(config.max_length, config.truncation)
-        table = tables.read(Comparisons, examples / "test.parquet").sort_values("prompt_id", kind="stable")
-        self.train = ComparisonSet(_to_learn(config, examples), tokenizer, limit)
+        table = tables.read_table(Comparisons, examples / "test.parquet").sort_values("prompt_id", kind="stable")
+        self.train = ComparisonSet(_load_training_pairs(config, examples), tokenizer, limit)
         self.test = ComparisonSet(table, tokenizer, limit)
         self.table = table[self.test.kept]
         self.train.say_cuts("reward_model", limit)
@@ -72,7 +72,7 @@ class OnPairs:
         config = self.config
         batches = self.train.batches(config.prompts_per_batch, config.epochs, config.seed, start)
         if config.corrupted:
-            batches = with_rejected(batches, config, self.vocabulary, start)
+            batches = iterate_with_corrupted_answers(batches, config, self.vocabulary, start)
         return reward_model.fit(
             model,
             batches,
@@ -85,17 +85,17 @@ class OnPairs:
 
     def measure(self, model: PretrainedModel) -> Metrics:
         """Accuracies of the held-out comparisons."""
-        self.scores = reward_model.scores(model, self.test.responses(SCORED_AT_ONCE)).double()
+        self.scores = reward_model.score_batches(model, self.test.responses(SCORED_AT_ONCE)).double()
         self.untrained = self.untrained if len(self.untrained) else self.scores  # of the first measure
-        return accuracies(self.table, self.test.margins(self.scores))
+        return compute_pair_accuracies(self.table, self.test.margins(self.scores))
 
     def write(self, out: Path) -> None:
         """Write calibration.csv and held_out.parquet, of what was measured last."""
         tables.write_curves(
             reward_model_checks.calibration(self.test.margins(self.scores), BINS), out / "calibration.csv"
         )
-        if processes.is_main():
-            tables.write(HeldOut, self._held_out(), out / "held_out.parquet")
+        if processes.is_main_process():
+            tables.write_table(HeldOut, self._held_out(), out / "held_out.parquet")
 
     def more(self, model: PretrainedModel, generator: torch.Generator) -> Metrics:
         """How often a good answer beats a corrupted one."""
@@ -119,40 +119,42 @@ class OnPairs:
         )
 
 
-def _to_learn(config: RewardModelConfig, examples: Path) -> pd.DataFrame:
+def _load_training_pairs(config: RewardModelConfig, examples: Path) -> pd.DataFrame:
     if config.objective == "pairs":
-        return tables.read(Comparisons, examples / "train.parquet")
+        return tables.read_table(Comparisons, examples / "train.parquet")
     path = examples / "rankings.parquet"
     if not path.is_file():
         raise DataError(
             f"{path}: no such file; objective ranking learns from the rankings that preferences are made of"
         )
-    table = tables.read(Rankings, path)
-    return rankings.pairs(table[~table["held_out"]], config.ties)
+    table = tables.read_table(Rankings, path)
+    return rankings.build_ranking_pairs(table[~table["held_out"]], config.ties)
 
 
-def with_rejected(batches: Iterator[Pairs], config: RewardModelConfig, vocabulary: int, start: int) -> Iterator[Pairs]:
+def iterate_with_corrupted_answers(
+    batches: Iterator[Pairs], config: RewardModelConfig, vocabulary: int, start: int
+) -> Iterator[Pairs]:
     """The batches after number `start`, each with a corrupted answer to each prompt: drawn by the batch's number
     alone.
     """
     for number, pairs in enumerate(batches, start):
         generator = torch.Generator().manual_seed(config.seed * 1_000_003 + number)
-        yield degenerate.with_corrupted(pairs, config.corrupted, vocabulary, generator)
+        yield degenerate.add_corrupted_pairs(pairs, config.corrupted, vocabulary, generator)
 
 
-def accuracies(table: pd.DataFrame, margins: Tensor) -> Metrics:
+def compute_pair_accuracies(table: pd.DataFrame, margins: Tensor) -> Metrics:
     """Accuracies by stratum and level from the margins r_w - r_l (P,) of the comparisons of `table` (P rows).
 
     `against_points` takes the order of the points for true even where the noisy annotator said otherwise. A stratum or
     level without pairs is left out, and so are all strata where nobody gave scores.
     """
-    shown = {text: shows_steps(text) for text in {*table["chosen"], *table["rejected"]}}
+    shown = {text: has_worked_steps(text) for text in {*table["chosen"], *table["rejected"]}}
     steps = (table["chosen"].map(shown).astype(int) + table["rejected"].map(shown).astype(int)).to_numpy()
     scored = "chosen_score" in table  # pairs of other people may come without scores
     order = (table["chosen_score"] - table["rejected_score"]).to_numpy() if scored else np.zeros(len(table))
     margin_values, label = margins.numpy(), np.ones(len(table))
     rows = {"all": np.ones(len(table), dtype=bool), **{name: steps == count for count, name in enumerate(STRATA)}}
-    levels = table["strength"].map(level).to_numpy()
+    levels = table["strength"].map(get_strength_level).to_numpy()
     return {
         "accuracy": (margins > 0).double().mean().item(),
         "loss": torch.nn.functional.softplus(-margins).mean().item(),
@@ -163,12 +165,14 @@ def accuracies(table: pd.DataFrame, margins: Tensor) -> Metrics:
             if (levels == number).any()
         },
         "pairs": {name: int(picked.sum()) for name, picked in rows.items()},
-        "against_labels": {name: accuracy(margin_values[at], label[at]) for name, at in rows.items() if at.any()},
-        **({"against_points": against} if (against := _ordered(margin_values, order, rows)) else {}),
+        "against_labels": {
+            name: compute_order_accuracy(margin_values[at], label[at]) for name, at in rows.items() if at.any()
+        },
+        **({"against_points": against} if (against := _compute_point_accuracies(margin_values, order, rows)) else {}),
     }
 
 
-def _ordered(
+def _compute_point_accuracies(
     margins: NDArray[np.float64], order: NDArray[np.float64], rows: Mapping[str, NDArray[np.bool_]]
 ) -> Metrics:
-    return {name: accuracy(margins[at], order[at]) for name, at in rows.items() if order[at].any()}
+    return {name: compute_order_accuracy(margins[at], order[at]) for name, at in rows.items() if order[at].any()}

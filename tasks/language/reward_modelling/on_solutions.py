@@ -32,8 +32,8 @@ class OnSolutions:
     def __init__(self, config: RewardModelConfig, examples: Path, tokenizer: Tokenizer) -> None:
         assert config.objective in ("outcome", "process")
         self.config, limit = config, Limit(config.max_length, config.truncation)
-        table = tables.read(Solutions, examples / "test.parquet").sort_values("prompt_id", kind="stable")
-        learnt = tables.read(Solutions, examples / "train.parquet")
+        table = tables.read_table(Solutions, examples / "test.parquet").sort_values("prompt_id", kind="stable")
+        learnt = tables.read_table(Solutions, examples / "train.parquet")
         headed = config.kind == "head"  # log-probabilities have one output, and one label for an answer or a step
         self.said_by = config.outcome_tokens if headed else "last"
         self.train = SolutionSet(learnt, tokenizer, limit, config.objective, classes=headed)
@@ -56,20 +56,20 @@ class OnSolutions:
 
     def measure(self, model: PretrainedModel) -> Metrics:
         """Accuracies of the held-out solutions."""
-        logits = labelled_reward_model.predicted(model, self.test.in_order(SCORED_AT_ONCE)).double()
+        logits = labelled_reward_model.predict_label_logits(model, self.test.in_order(SCORED_AT_ONCE)).double()
         target = torch.cat([batch.target[batch.at] for batch in self.test.in_order(SCORED_AT_ONCE)]).double()
         shared = {
-            "accuracy": labelled_reward_model.right(logits, target).double().mean().item(),
-            "loss": labelled_reward_model.losses(logits, target).mean().item(),
+            "accuracy": labelled_reward_model.is_prediction_right(logits, target).double().mean().item(),
+            "loss": labelled_reward_model.compute_label_losses(logits, target).mean().item(),
         }
         self.found = self._held_out(logits)
-        return {**shared, **solution_measures.measures(self.found)}
+        return {**shared, **solution_measures.compute_solution_measures(self.found)}
 
     def write(self, out: Path) -> None:
         """Write calibration.csv and held_out.parquet, of what was measured last."""
-        tables.write_curves(solution_measures.calibration(self.found, BINS), out / "calibration.csv")
-        if processes.is_main():
-            tables.write(HeldOut, self.found, out / "held_out.parquet")
+        tables.write_curves(solution_measures.compute_solution_calibration(self.found, BINS), out / "calibration.csv")
+        if processes.is_main_process():
+            tables.write_table(HeldOut, self.found, out / "held_out.parquet")
 
     def more(self, model: PretrainedModel, generator: torch.Generator) -> Metrics:
         """How many solutions were cut or left out."""
@@ -81,7 +81,7 @@ class OnSolutions:
         frame = frame.assign(length=[len(answer) for answer in self.test.answers])
         if self.config.objective == "outcome":
             return frame.assign(reward=logits.squeeze(1).sigmoid().numpy())
-        parts = step_rewards.probabilities(logits).split([len(ends) for ends in self.test.ends])
+        parts = step_rewards.compute_class_probabilities(logits).split([len(ends) for ends in self.test.ends])
         steps: dict[str, Any] = {
             name: [part[:, number].tolist() for part in parts] for number, name in enumerate(step_rewards.CLASSES)
         }
@@ -91,5 +91,5 @@ class OnSolutions:
             for name in label_names
         }
         worth = torch.nn.utils.rnn.pad_sequence([1 - part[:, 0] for part in parts], batch_first=True, padding_value=-1)
-        rewards = step_rewards.combined(worth, worth >= 0, self.config.step_score)
+        rewards = step_rewards.combine_step_scores(worth, worth >= 0, self.config.step_score)
         return frame.assign(reward=rewards.numpy(), **cut, **steps)

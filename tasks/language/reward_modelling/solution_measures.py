@@ -40,20 +40,21 @@ CALIBRATION = {  # beside those of reward_model_checks.CALIBRATION
 Numbers = NDArray[np.float64]
 
 
-def measures(held_out: pd.DataFrame) -> Metrics:
+def compute_solution_measures(held_out: pd.DataFrame) -> Metrics:
     """BEFORE and METRICS of held-out solutions (schema HeldOut); one that nothing can be said of is left out."""
     right = held_out["right"].to_numpy(dtype=bool)
     rewards = held_out["reward"].to_numpy(dtype=np.float64)
-    predicted, observed = _probabilities(held_out)
+    predicted, observed = _get_predicted_and_observed(held_out)
     measured: dict[str, float | Metrics] = {"right": float(right.mean())}
     if 0 < right.sum() < len(right):
         measured["auc"] = area_under_roc(rewards, right)
     measured["brier"] = float(((predicted - observed) ** 2).mean())
-    measured["best_of"] = best_of(held_out)
+    measured["best_of"] = compute_best_of_shares(held_out)
     if "bad" in held_out:
-        measured["by_class"] = _by_class(held_out)
-        measured["first_error"] = first_error(
-            [1 - np.asarray(steps) for steps in held_out["bad"]], [np.asarray(labels) for labels in _truth(held_out)]
+        measured["by_class"] = _compute_class_accuracies(held_out)
+        measured["first_error"] = compute_first_error_accuracies(
+            [1 - np.asarray(steps) for steps in held_out["bad"]],
+            [np.asarray(labels) for labels in _get_true_step_labels(held_out)],
         )
     return measured
 
@@ -68,7 +69,7 @@ def area_under_roc(scores: Numbers, positive: NDArray[np.bool_]) -> float:
     return float(above / (count * (len(scores) - count)))
 
 
-def best_of(held_out: pd.DataFrame) -> Metrics:
+def compute_best_of_shares(held_out: pd.DataFrame) -> Metrics:
     """The `best_of` measures: one answer of each prompt is picked by its reward."""
     groups = [group for _, group in held_out.groupby("prompt_id", sort=False)]
     picked = [group.loc[group["reward"] == group["reward"].max(), "right"].mean() for group in groups]
@@ -79,12 +80,12 @@ def best_of(held_out: pd.DataFrame) -> Metrics:
     }
 
 
-def first_error(not_bad: Sequence[Numbers], truth: Sequence[NDArray[np.int_]]) -> Metrics:
+def compute_first_error_accuracies(not_bad: Sequence[Numbers], truth: Sequence[NDArray[np.int_]]) -> Metrics:
     """ProcessBench's accuracies and their harmonic mean, from each step's probability of not being bad and its true
     label.
     """
-    predicted = [_first(steps < 0.5) for steps in not_bad]
-    actual = [_first(labels < 0) for labels in truth]
+    predicted = [_find_first_bad_index(steps < 0.5) for steps in not_bad]
+    actual = [_find_first_bad_index(labels < 0) for labels in truth]
     accuracies: dict[str, float] = {}
     for name, clean in (("wrong", False), ("right", True)):
         hits = [
@@ -100,9 +101,9 @@ def first_error(not_bad: Sequence[Numbers], truth: Sequence[NDArray[np.int_]]) -
     return accuracies
 
 
-def calibration(held_out: pd.DataFrame, bins: int) -> list[dict[str, float]]:
+def compute_solution_calibration(held_out: pd.DataFrame, bins: int) -> list[dict[str, float]]:
     """Predicted against observed: of answers being right, or of steps not being bad, in `bins` of equal count."""
-    predicted, observed = _probabilities(held_out)
+    predicted, observed = _get_predicted_and_observed(held_out)
     parts = np.array_split(np.argsort(predicted, kind="stable"), min(bins, len(predicted)))
     return [
         {
@@ -114,20 +115,22 @@ def calibration(held_out: pd.DataFrame, bins: int) -> list[dict[str, float]]:
     ]
 
 
-def _probabilities(held_out: pd.DataFrame) -> tuple[Numbers, Numbers]:
+def _get_predicted_and_observed(held_out: pd.DataFrame) -> tuple[Numbers, Numbers]:
     """What is predicted, and what was so: of answers, or of steps where their probabilities are there."""
     if "bad" not in held_out:
         return held_out["reward"].to_numpy(dtype=np.float64), held_out["right"].to_numpy(dtype=np.float64)
-    return 1 - np.concatenate([*held_out["bad"]]), (np.concatenate(_truth(held_out)) >= 0).astype(np.float64)
+    return 1 - np.concatenate([*held_out["bad"]]), (np.concatenate(_get_true_step_labels(held_out)) >= 0).astype(
+        np.float64
+    )
 
 
-def _truth(held_out: pd.DataFrame) -> list[list[int]]:
+def _get_true_step_labels(held_out: pd.DataFrame) -> list[list[int]]:
     return [[*labels] for labels in held_out["truth" if "truth" in held_out else "labels"]]
 
 
-def _by_class(held_out: pd.DataFrame) -> Metrics:
+def _compute_class_accuracies(held_out: pd.DataFrame) -> Metrics:
     likeliest = np.stack([np.concatenate([*held_out[name]]) for name in CLASSES]).argmax(axis=0)
-    true_classes = np.concatenate(_truth(held_out)) + 1
+    true_classes = np.concatenate(_get_true_step_labels(held_out)) + 1
     return {
         name: float((likeliest[true_classes == number] == number).mean())
         for number, name in enumerate(CLASSES)
@@ -135,5 +138,5 @@ def _by_class(held_out: pd.DataFrame) -> Metrics:
     }
 
 
-def _first(bad: NDArray[np.bool_]) -> int | None:
+def _find_first_bad_index(bad: NDArray[np.bool_]) -> int | None:
     return int(bad.argmax()) if bad.any() else None

@@ -14,12 +14,14 @@ from numpy.typing import NDArray
 from tasks.language.tables.preferences import LEVELS, STRENGTHS
 
 
-def noisy_utilities(scores: Sequence[float], temperature: float, rng: np.random.Generator) -> NDArray[np.float64]:
+def sample_noisy_utilities(
+    scores: Sequence[float], temperature: float, rng: np.random.Generator
+) -> NDArray[np.float64]:
     """Scores as the annotator perceives them, in the scores' unit (K,); temperature 0 is a perfect annotator."""
     return np.asarray(scores, dtype=np.float64) + temperature * rng.gumbel(size=len(scores))
 
 
-def tie_groups(utilities: NDArray[np.float64], tie_margin: float) -> list[list[int]]:
+def group_ties(utilities: NDArray[np.float64], tie_margin: float) -> list[list[int]]:
     """Indices of the responses, best group first; a group's members are ties.
 
     A group is opened by the best response left and takes in all within `tie_margin` of it (equal ones at margin 0).
@@ -34,18 +36,18 @@ def tie_groups(utilities: NDArray[np.float64], tie_margin: float) -> list[list[i
     return [sorted(group) for group in groups]
 
 
-def ranks(groups: Sequence[Sequence[int]]) -> list[int]:
+def compute_ranks_of_groups(groups: Sequence[Sequence[int]]) -> list[int]:
     """Each response's rank, 1 for the best group, 2 for the next, whatever the sizes of the groups."""
     rank = {index: group_rank for group_rank, group in enumerate(groups, start=1) for index in group}
     return [rank[index] for index in range(len(rank))]
 
 
-def ranking_text(groups: Sequence[Sequence[int]]) -> str:
+def format_ranking_text(groups: Sequence[Sequence[int]]) -> str:
     """The ranking as people write it, responses lettered in the order sampled: `B > C = D > A`."""
     return " > ".join(" = ".join(string.ascii_uppercase[index] for index in group) for group in groups)
 
 
-def strength(difference: float, bounds: Sequence[float]) -> str:
+def get_strength_label(difference: float, bounds: Sequence[float]) -> str:
     """One of STRENGTHS from utility of a minus utility of b: each of the three bounds that it reaches is one level
     more.
     """

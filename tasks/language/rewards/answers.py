@@ -7,7 +7,7 @@ It is the last answer that the response marks, whichever way: by a line `#### ..
 import re
 from typing import NamedTuple
 
-from tasks.language.rewards.numerals import INVISIBLE, SIGN_APART, amount, numbers
+from tasks.language.rewards.numerals import INVISIBLE, SIGN_APART, find_numbers, parse_amount
 
 THINKING = re.compile(r"<think>.*?</think>", re.DOTALL)
 ANSWER_LINE = re.compile(r"^####[ \t]*(.*)$", re.MULTILINE)
@@ -29,7 +29,7 @@ class Mark(NamedTuple):
     boxed: bool
 
 
-def unwrapped(text: str) -> str:
+def strip_number_wrapping(text: str) -> str:
     """An answer without what LaTeX and Markdown put around numbers: `$1{,}000\\%$.` is `1{,}000%`, `\\mathrm{3e8}` is
     `3e8`.
     """
@@ -39,43 +39,46 @@ def unwrapped(text: str) -> str:
     text = AROUND.sub("", AROUND.sub("", text).removesuffix(".").strip("$*"))
     text = SIGN_APART.sub(r"\1", text, count=1) if SIGN_APART.match(text) else text
     styled = STYLE.fullmatch(text)
-    return styled[1] if styled and amount(styled[1]) is not None else text
+    return styled[1] if styled and parse_amount(styled[1]) is not None else text
 
 
-def bare(text: str) -> str:
+def normalise_answer_text(text: str) -> str:
     """A text as it is read: without LaTeX's styles, and with single spaces, none of them beside what is no letter or
     digit.
     """
-    text = LATEX_SPACES.sub(" ", STYLE.sub(r"\1", unwrapped(text)))
+    text = LATEX_SPACES.sub(" ", STYLE.sub(r"\1", strip_number_wrapping(text)))
     return re.sub(r"(?<!\w) | (?!\w)", "", text)
 
 
-def clock(text: str) -> int | None:
+def parse_clock_time(text: str) -> int | None:
     """The time of day, in minutes, that the whole text is; None where it is none, or one that does not say which half
     of the day.
     """
-    text = bare(text)
+    text = normalise_answer_text(text)
     if match := CLOCK.fullmatch(text):
-        return _minutes(match)
+        return _compute_minutes_of_day(match)
     match = CLOCK_OF_24_HOURS.fullmatch(text)
     return int(match[1]) * 60 + int(match[2]) if match else None
 
 
-def final_clock(response: str) -> int | None:
+def find_final_clock_time(response: str) -> int | None:
     """The time of day that a response answers with; None where there is none, or where what is marked holds several."""
-    mark = marked(response)
-    if mark is not None and (time := clock(mark.text)) is not None:
+    mark = find_marked_answer(response)
+    if mark is not None and (time := parse_clock_time(mark.text)) is not None:
         return time
-    times = [_minutes(match) for match in CLOCK.finditer(bare(response if mark is None else mark.text))]
+    times = [
+        _compute_minutes_of_day(match)
+        for match in CLOCK.finditer(normalise_answer_text(response if mark is None else mark.text))
+    ]
     return times[-1] if times and (mark is None or len(times) == 1) else None
 
 
-def _minutes(match: re.Match[str]) -> int:
+def _compute_minutes_of_day(match: re.Match[str]) -> int:
     afternoon = match[3] in "pP"
     return int(match[1]) % 12 * 60 + int(match[2] or 0) + 720 * afternoon
 
 
-def boxed(response: str) -> str | None:
+def find_last_boxed_text(response: str) -> str | None:
     """What stands in the last `\\boxed{...}`, None where there is none or it is not closed."""
     start = response.rfind(BOX)
     if start < 0:
@@ -88,36 +91,36 @@ def boxed(response: str) -> str | None:
     return None
 
 
-def marked(response: str) -> Mark | None:
+def find_marked_answer(response: str) -> Mark | None:
     """The last answer that is marked: the last box or the last line, whichever begins later; None where none is
     marked.
     """
     lines = [line for line in ANSWER_LINE.finditer(response) if line[1].strip()]
-    box = boxed(response)
+    box = find_last_boxed_text(response)
     if box is not None and (not lines or response.rfind(BOX) > lines[-1].start()):
-        return Mark(unwrapped(box), boxed=True)
-    return Mark(unwrapped(lines[-1][1]), boxed=False) if lines else None
+        return Mark(strip_number_wrapping(box), boxed=True)
+    return Mark(strip_number_wrapping(lines[-1][1]), boxed=False) if lines else None
 
 
-def final_answer(response: str) -> str | None:
+def find_final_answer(response: str) -> str | None:
     """The final answer's number; None where there is none, or where what is marked holds several."""
-    mark = marked(response)
+    mark = find_marked_answer(response)
     if mark is None:
-        return candidates[-1] if (candidates := numbers(response)) else None
-    candidates = numbers(mark.text)
+        return candidates[-1] if (candidates := find_numbers(response)) else None
+    candidates = find_numbers(mark.text)
     return candidates[0] if len(candidates) == 1 else None
 
 
-def strict_answer(response: str) -> str | None:
+def find_strict_answer(response: str) -> str | None:
     """The final answer where it is in the form asked for: a last line `#### N`.
 
     None where the response does not end so.
     """
     last = ANSWER_LINE.fullmatch(response.rstrip().rpartition("\n")[2])
-    return None if last is None or amount(last[1]) is None else last[1].strip()
+    return None if last is None or parse_amount(last[1]) is None else last[1].strip()
 
 
-def without_thinking(response: str) -> str:
+def remove_thinking_blocks(response: str) -> str:
     """The response without its blocks `<think>...</think>`; empty where one is not closed, for then there is no answer
     yet.
 

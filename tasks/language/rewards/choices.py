@@ -21,34 +21,34 @@ STATED = re.compile(
 BOX = re.compile(r"\\boxed\s?\{([^{}]*(?:\{[^{}]*\}[^{}]*)?)\}")
 
 
-def gold_letter(gold: str) -> str | None:
+def parse_gold_letter(gold: str) -> str | None:
     """The letter that a reference answer is, as in `B`, `(B)` or `\\text{(B)}`; None where it is something else."""
     match = GOLD.fullmatch(STYLE.sub(r"\1", gold).strip())
     return match[1] if match else None
 
 
-def choice(response: str) -> str | None:
+def find_chosen_letter(response: str) -> str | None:
     """The letter, A to J, that the response gives as its answer; None where it gives none, or several."""
     response = STYLE.sub(r"\1", response)
     boxes = [(box.start(), box[1]) for box in BOX.finditer(response)]
     lines = [(line.start(), line[1]) for line in ANSWER_LINE.finditer(response) if line[1].strip()]
-    marks = [_letter(text) for _, text in sorted(boxes + lines)]
-    stated = [_single(match, response) for match in STATED.finditer(response)]
+    marks = [_parse_leading_letter(text) for _, text in sorted(boxes + lines)]
+    stated = [_get_unambiguous_letter(match, response) for match in STATED.finditer(response)]
     if marks and marks[-1] is None:
         return None
     letters = {letter for letter in marks if letter} | {letter or "several" for letter in stated}
     if not letters:
         shown = response.strip().split("\n")
-        letters = {letter for letter in (_letter(shown[0]), _letter(shown[-1])) if letter}
+        letters = {letter for letter in (_parse_leading_letter(shown[0]), _parse_leading_letter(shown[-1])) if letter}
     return letters.pop() if len(letters) == 1 and "several" not in letters else None
 
 
-def _letter(text: str) -> str | None:
+def _parse_leading_letter(text: str) -> str | None:
     """The letter that a marked text is, alone or with what it stands for behind it, as in `(B) 12 apples`."""
     text = text.strip()
     match = ALONE.match(text)
-    return _single(match, text) if match else None
+    return _get_unambiguous_letter(match, text) if match else None
 
 
-def _single(match: re.Match[str], text: str) -> str | None:
+def _get_unambiguous_letter(match: re.Match[str], text: str) -> str | None:
     return None if SEVERAL.match(text, match.end()) else match[1]

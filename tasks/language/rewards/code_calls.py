@@ -42,7 +42,7 @@ class Channel:
         return message
 
 
-def pack(value: object, handles: list[Any] | None) -> Any:
+def pack_value(value: object, handles: list[Any] | None) -> Any:
     """`value` as JSON can hold it.
 
     What is no plain data is entered into `handles` and goes by its number; TypeError without.
@@ -54,9 +54,9 @@ def pack(value: object, handles: list[Any] | None) -> Any:
             return kind(value)
     for name, kinds in (("list", list), ("tuple", tuple), ("set", set), ("frozenset", frozenset)):
         if isinstance(value, kinds):
-            return {name: [pack(item, handles) for item in value]}
+            return {name: [pack_value(item, handles) for item in value]}
     if isinstance(value, dict):
-        return {"dict": [[pack(key, handles), pack(item, handles)] for key, item in value.items()]}
+        return {"dict": [[pack_value(key, handles), pack_value(item, handles)] for key, item in value.items()]}
     if isinstance(value, bytes | bytearray):
         return {"bytes": value.hex()}
     if isinstance(value, complex):
@@ -71,7 +71,7 @@ def pack(value: object, handles: list[Any] | None) -> Any:
     return {"handle": len(handles) - 1}
 
 
-def unpack(packed: Any, handle: Any) -> Any:
+def unpack_value(packed: Any, handle: Any) -> Any:
     """The value that `pack` was given; `handle(number)` is what a number stands for."""
     if not isinstance(packed, dict):
         return packed
@@ -83,8 +83,8 @@ def unpack(packed: Any, handle: Any) -> Any:
     if name in ("complex", "range"):
         return {"complex": complex, "range": range}[name](*inner)
     if name == "dict":
-        return {unpack(key, handle): unpack(item, handle) for key, item in inner}
-    items = [unpack(item, handle) for item in inner]
+        return {unpack_value(key, handle): unpack_value(item, handle) for key, item in inner}
+    items = [unpack_value(item, handle) for item in inner]
     return {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset}[name](items)
 
 
@@ -126,7 +126,7 @@ class Program:
 
     def call(self, handle: int, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> Any:
         """A call's value; lists, dicts and sets among the arguments are changed as the program changed them."""
-        packed = [[pack(argument, None) for argument in arguments], pack(dict(named), None)]
+        packed = [[pack_value(argument, None) for argument in arguments], pack_value(dict(named), None)]
         value, left = self._answer({"do": "call", "of": handle, "with": packed})
         for argument, changed in zip(arguments, left, strict=False):
             if isinstance(argument, list) and isinstance(changed, list):
@@ -143,7 +143,7 @@ class Program:
             reply = self.channel.receive()
             if "raised" not in reply:
                 values = [reply["value"], *reply.get("arguments", [])]
-                value, *arguments = (unpack(packed, lambda handle: Remote(self, handle)) for packed in values)
+                value, *arguments = (unpack_value(packed, lambda handle: Remote(self, handle)) for packed in values)
                 return value, arguments
             name, text = map(str, reply["raised"])
         except BaseException:  # no test may catch it and go on: the program has ended, or forges messages
@@ -154,7 +154,7 @@ class Program:
         raise RuntimeError(f"{name}: {text}")
 
 
-def serve(channel: Channel, namespace: Mapping[str, Any]) -> None:
+def serve_requests(channel: Channel, namespace: Mapping[str, Any]) -> None:
     """Answer the tests' requests about what a program has defined in `namespace`, until they end."""
     handles: list[Any] = []
     while True:
@@ -163,28 +163,28 @@ def serve(channel: Channel, namespace: Mapping[str, Any]) -> None:
         except Closed:
             return
         try:
-            reply = _reply(request, namespace, handles)
+            reply = _answer_request(request, namespace, handles)
         except BaseException as error:  # SystemExit too: it is the program's, and no end of the tests
             reply = {"raised": [type(error).__name__, str(error)[:1000]]}
         channel.send(reply)
 
 
-def _reply(request: Message, namespace: Mapping[str, Any], handles: list[Any]) -> Message:
+def _answer_request(request: Message, namespace: Mapping[str, Any], handles: list[Any]) -> Message:
     if request["do"] == "name":
-        return {"value": pack(namespace[request["name"]], handles)}
+        return {"value": pack_value(namespace[request["name"]], handles)}
     what = handles[request["of"]]
     if request["do"] == "attribute":
-        return {"value": pack(getattr(what, request["name"]), handles)}
+        return {"value": pack_value(getattr(what, request["name"]), handles)}
     if request["do"] == "iterate":
         handles.append(iter(what))
         return {"value": {"handle": len(handles) - 1}}
     if request["do"] == "next":
         try:
-            return {"value": pack((next(what),), handles)}
+            return {"value": pack_value((next(what),), handles)}
         except StopIteration:
             return {"value": {"tuple": []}}
     arguments, named = (
-        unpack(packed, handles.__getitem__) for packed in ({"list": request["with"][0]}, request["with"][1])
+        unpack_value(packed, handles.__getitem__) for packed in ({"list": request["with"][0]}, request["with"][1])
     )
     value = what(*arguments, **named)
-    return {"value": pack(value, handles), "arguments": [pack(argument, handles) for argument in arguments]}
+    return {"value": pack_value(value, handles), "arguments": [pack_value(argument, handles) for argument in arguments]}

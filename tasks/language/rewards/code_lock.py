@@ -54,7 +54,7 @@ class Unprotected(Exception):
     """The machine cannot lock a program in; its text says why."""
 
 
-def fault() -> str | None:
+def find_lock_fault() -> str | None:
     """Why this machine has no lock, in a line; None where nothing is known against it."""
     if platform.system() != "Linux" or platform.machine() not in SYSTEM_CALLS:
         return (
@@ -64,7 +64,7 @@ def fault() -> str | None:
     return None
 
 
-def lock(seconds: int) -> None:
+def lock_process(seconds: int) -> None:
     """Close the lock around this process, for good; it may use `seconds` of processor time from its start on.
 
     Raises Unprotected where the kernel has no such filters, or the machine's system calls are not in the list.
@@ -80,26 +80,26 @@ def lock(seconds: int) -> None:
         (resource.RLIMIT_NOFILE, 16),
     ):
         resource.setrlimit(limit, (value, value))
-    instructions = b"".join(_filter(calls))
+    instructions = b"".join(_iterate_filter_instructions(calls))
     code = ctypes.create_string_buffer(instructions, len(instructions))
     program = struct.pack("@HP", len(instructions) // 8, ctypes.addressof(code))
-    _prctl(SET_NO_NEW_PRIVILEGES, 1)
-    _prctl(SET_SECCOMP, FILTER, program)
+    _call_prctl(SET_NO_NEW_PRIVILEGES, 1)
+    _call_prctl(SET_SECCOMP, FILTER, program)
 
 
-def end_with_parent() -> None:
+def set_parent_death_signal() -> None:
     """Have the kernel kill this process when the one that started it ends."""
-    _prctl(SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+    _call_prctl(SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
 
 
-def _prctl(option: int, value: int, pointer: bytes | None = None) -> None:
+def _call_prctl(option: int, value: int, pointer: bytes | None = None) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     words = (ctypes.c_ulong(value), ctypes.c_char_p(pointer), ctypes.c_ulong(0), ctypes.c_ulong(0))
     if libc.prctl(option, *words):
         raise Unprotected(f"the kernel refuses to lock a process in: {os.strerror(ctypes.get_errno())}")
 
 
-def _filter(calls: dict[str, int]) -> Iterator[bytes]:
+def _iterate_filter_instructions(calls: dict[str, int]) -> Iterator[bytes]:
     """The filter's instructions, 8 bytes each; a comparison says how many to skip where it holds, and where not."""
 
     def step(code: int, value: int, skip: int = 0, otherwise: int = 0) -> bytes:

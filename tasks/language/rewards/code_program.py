@@ -15,8 +15,8 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any, NoReturn
 
-from tasks.language.rewards.code_calls import Channel, Program, serve
-from tasks.language.rewards.code_lock import end_with_parent, lock
+from tasks.language.rewards.code_calls import Channel, Program, serve_requests
+from tasks.language.rewards.code_lock import lock_process, set_parent_death_signal
 
 PASSED = b"1"
 # What a program and its tests may import: nothing can be read from a file behind the lock.
@@ -81,17 +81,17 @@ PREPARED = [
 ]
 
 
-def prepare() -> None:
+def import_allowed_modules() -> None:
     """Import what may be imported later."""
     for name in PREPARED:
         importlib.import_module(name)
 
 
-def run(channel: int, stdin: int, seconds: int) -> NoReturn:
+def run_locked_program(channel: int, stdin: int, seconds: int) -> NoReturn:
     """Be the program that is sent through `channel`: serve what it defines, or read `stdin` and print into the
     channel.
     """
-    end_with_parent()
+    set_parent_death_signal()
     messages = Channel(channel)
     job = messages.receive()
     served = bool(job.get("serve"))
@@ -100,16 +100,16 @@ def run(channel: int, stdin: int, seconds: int) -> NoReturn:
         os.dup2(channel, 1)
     sys.stdin = open(0, encoding="utf-8", errors="replace", closefd=False)  # noqa: SIM115  # a descriptor, held to the end
     sys.stdout = open(1, "w", encoding="utf-8", errors="replace", closefd=False)  # noqa: SIM115
-    lock(seconds)
-    _be_alike()
+    lock_process(seconds)
+    _make_run_deterministic()
     module = types.ModuleType("program" if served else "__main__")
     sys.modules[module.__name__] = module  # where dataclasses look up what their annotations name
     status = 1
     try:
-        _prepare_names(job["setup"], module.__dict__)
-        _execute(job["source"], module.__dict__)
+        _execute_setup(job["setup"], module.__dict__)
+        _execute_source(job["source"], module.__dict__)
         if served:
-            serve(messages, module.__dict__)
+            serve_requests(messages, module.__dict__)
         status = 0
     except SystemExit as end:
         status = 0 if end.code in (None, 0) else 1
@@ -124,26 +124,28 @@ def run(channel: int, stdin: int, seconds: int) -> NoReturn:
     os._exit(status)
 
 
-def test(channel: int, verdict: int, program: Mapping[str, Any], job: Mapping[str, Any], seconds: int) -> NoReturn:
+def run_locked_tests(
+    channel: int, verdict: int, program: Mapping[str, Any], job: Mapping[str, Any], seconds: int
+) -> NoReturn:
     """Run the job's `tests` on the program behind `channel`; where all pass, say so in the pipe `verdict`.
 
     `entry` names what the tests' function `check` is given, as in HumanEval; None where tests are statements, as in
     MBPP.
     """
-    end_with_parent()
-    lock(seconds)
-    _be_alike()
+    set_parent_death_signal()
+    lock_process(seconds)
+    _make_run_deterministic()
     try:
         messages = Channel(channel)
         messages.send({**program, "serve": True})
         remote = Program(messages)
         namespace: dict[str, Any] = {"__name__": "tests"}
-        _prepare_names(job["setup"], namespace)
-        for name in asked_of_the_program(job["tests"], namespace, job["entry"]):
+        _execute_setup(job["setup"], namespace)
+        for name in collect_program_names(job["tests"], namespace, job["entry"]):
             with suppress(Exception):  # a name that is missing is found out where it is used
                 namespace[name] = remote.ask({"do": "name", "name": name})
         for source in job["tests"]:
-            _execute(source, namespace)
+            _execute_source(source, namespace)
         if job["entry"] is not None:
             namespace["check"](namespace[job["entry"]])
     except BaseException:  # a failed assertion, or whatever else a test may raise
@@ -152,7 +154,7 @@ def test(channel: int, verdict: int, program: Mapping[str, Any], job: Mapping[st
     os._exit(0)
 
 
-def asked_of_the_program(tests: Iterable[str], namespace: dict[str, Any], entry: str | None) -> list[str]:
+def collect_program_names(tests: Iterable[str], namespace: dict[str, Any], entry: str | None) -> list[str]:
     """The names in `tests` that the program has to define; the modules that tests use are imported into `namespace`.
 
     Builtins and modules are the tests' own, so that no program can make `set` or `math.isclose` say what it likes. A
@@ -176,17 +178,17 @@ def asked_of_the_program(tests: Iterable[str], namespace: dict[str, Any], entry:
     return others or builtin_names
 
 
-def _execute(source: str, namespace: dict[str, Any]) -> None:
+def _execute_source(source: str, namespace: dict[str, Any]) -> None:
     exec(compile(source, "<program>", "exec", dont_inherit=True), namespace)
 
 
-def _prepare_names(setup: str, namespace: dict[str, Any]) -> None:
+def _execute_setup(setup: str, namespace: dict[str, Any]) -> None:
     """Run what a problem says comes first: imports, or HumanEval's prompt, which may also be a text in words."""
     with suppress(Exception):
-        _execute(setup, namespace)
+        _execute_source(setup, namespace)
 
 
-def _be_alike() -> None:
+def _make_run_deterministic() -> None:
     """What makes two runs of a program alike; numbers may have as many digits as there is time for."""
     random.seed(0)
     sys.set_int_max_str_digits(0)

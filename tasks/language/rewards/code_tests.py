@@ -31,7 +31,7 @@ FORMS = (
 )
 
 
-def program(response: str) -> str:
+def extract_program(response: str) -> str:
     """The program in a response: its last fenced block of Python, or without a language; else the whole response.
 
     A block that is not closed goes on to the end.
@@ -52,37 +52,42 @@ def program(response: str) -> str:
     return response if last_block is None else "\n".join(last_block)
 
 
-def given(columns: Mapping[str, Any]) -> bool:
+def has_tests(columns: Mapping[str, Any]) -> bool:
     """Whether a prompt has tests, be they in order or not."""
     return any(columns.get(name) is not None for name in ("tests", "test_list", "test", "inputs", "input_output"))
 
 
-def job(question: str, columns: Mapping[str, Any], response: str) -> Job:
+def build_test_job(question: str, columns: Mapping[str, Any], response: str) -> Job:
     """What code_worker.py judges: the response's program and the tests in `columns`, with which `check` found nothing
     wrong.
     """
-    tests = _tests(columns)
+    tests = _normalise_test_columns(columns)
     setup = "\n".join([*(tests.get("test_imports") or ()), tests.get("test_setup_code") or ""])
-    judged: Job = {"source": program(response), "setup": setup, "entry": None}
+    judged: Job = {"source": extract_program(response), "setup": setup, "entry": None}
     if "inputs" in tests:
-        return {**judged, "pairs": [*zip(map(_text, tests["inputs"]), map(_text, tests["outputs"]), strict=True)]}
+        return {
+            **judged,
+            "pairs": [
+                *zip(map(_join_text_lines, tests["inputs"]), map(_join_text_lines, tests["outputs"]), strict=True)
+            ],
+        }
     if "entry_point" in tests:  # the prompt is the beginning of the program, with its imports and helpers
         return {**judged, "setup": f"{question}\n{setup}", "tests": [tests["test"]], "entry": tests["entry_point"]}
     return {**judged, "tests": tests["tests"]}
 
 
-def check(columns: Mapping[str, Any]) -> str | None:
+def find_tests_fault(columns: Mapping[str, Any]) -> str | None:
     """What is wrong with a problem's tests, in a line: which field, and what was expected; None if nothing is."""
-    tests = _tests(columns)
+    tests = _normalise_test_columns(columns)
     if "fn_name" in tests:
         return "fn_name: inputs and outputs of a named function are not read; expected assert statements in `tests`"
     if "inputs" in tests or "outputs" in tests:
-        return _fault_of_pairs(tests)
+        return _find_pairs_fault(tests)
     if "entry_point" in tests:
         for name in ("entry_point", "test"):
             if not isinstance(tests.get(name), str) or not tests[name].strip():
                 return f"{name}: expected a text that is not blank, got {tests.get(name)!r:.60}"
-        return _fault_of_code("test", tests["test"], "check")
+        return _find_code_fault("test", tests["test"], "check")
     sources = tests.get("tests")
     if sources is None:
         return f"expected tests as {FORMS}; the columns are {', '.join(sorted(map(str, columns))) or 'none'}"
@@ -92,10 +97,10 @@ def check(columns: Mapping[str, Any]) -> str | None:
         or not all(isinstance(test, str) and test.strip() for test in sources)
     ):
         return f"tests: expected a list of assert statements, got {sources!r:.60}"
-    return next(filter(None, (_fault_of_code(f"tests[{index}]", test) for index, test in enumerate(sources))), None)
+    return next(filter(None, (_find_code_fault(f"tests[{index}]", test) for index, test in enumerate(sources))), None)
 
 
-def _tests(columns: Mapping[str, Any]) -> dict[str, Any]:
+def _normalise_test_columns(columns: Mapping[str, Any]) -> dict[str, Any]:
     """The columns under one name each; `input_output` and `tests` may hold inputs and outputs, as JSON too."""
     tests = {name: value for name, value in columns.items() if value is not None}
     if "test_list" in tests:
@@ -106,7 +111,9 @@ def _tests(columns: Mapping[str, Any]) -> dict[str, Any]:
             with suppress(ValueError, RecursionError):
                 inner = json.loads(inner)
         if isinstance(inner, list) and inner and all(isinstance(pair, dict) for pair in inner):
-            inner = {f"{part}s": [pair.get(part) for pair in inner] for part in ("input", "output")} | _called(inner)
+            inner = {
+                f"{part}s": [pair.get(part) for pair in inner] for part in ("input", "output")
+            } | _mark_function_tests(inner)
         if isinstance(inner, dict):
             tests.update(inner)
         elif name == "tests" and name in tests:
@@ -114,19 +121,19 @@ def _tests(columns: Mapping[str, Any]) -> dict[str, Any]:
     return tests
 
 
-def _called(pairs: list[dict[str, Any]]) -> dict[str, Any]:
+def _mark_function_tests(pairs: list[dict[str, Any]]) -> dict[str, Any]:
     """DeepCoder's pairs of an input and an output say whether they are a function's arguments and value."""
     return (
         {"fn_name": None} if any(pair.get("testtype") == "functional" or pair.get("fn_name") for pair in pairs) else {}
     )
 
 
-def _text(lines: Any) -> str:
+def _join_text_lines(lines: Any) -> str:
     """APPS has some inputs and outputs as lists of lines."""
     return lines if isinstance(lines, str) else "\n".join(lines)
 
 
-def _fault_of_pairs(tests: Mapping[str, Any]) -> str | None:
+def _find_pairs_fault(tests: Mapping[str, Any]) -> str | None:
     for name in ("inputs", "outputs"):
         texts = tests.get(name)
         if not isinstance(texts, list) or not texts:
@@ -139,7 +146,7 @@ def _fault_of_pairs(tests: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _fault_of_code(name: str, source: str, function: str | None = None) -> str | None:
+def _find_code_fault(name: str, source: str, function: str | None = None) -> str | None:
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
@@ -155,7 +162,7 @@ class ProgramWorker:
     """One process that judges programs, as its parent sees it."""
 
     def __init__(self, seconds: int) -> None:
-        if fault := code_lock.fault():
+        if fault := code_lock.find_lock_fault():
             raise ConfigError(f"the reward code: {fault}")
         self.process = subprocess.Popen(
             [sys.executable, "-S", "-P", "-m", code_worker.__name__, str(seconds)],

@@ -60,7 +60,7 @@ class ProgramRunner:
         if not os.fork():
             with suppress(KeyboardInterrupt):
                 self.control.close()
-                _run_programs(theirs, seconds)
+                _run_requested_programs(theirs, seconds)
             os._exit(0)
         theirs.close()
 
@@ -75,7 +75,7 @@ class ProgramRunner:
         return status
 
 
-def _run_programs(control: socket.socket, seconds: int) -> None:
+def _run_requested_programs(control: socket.socket, seconds: int) -> None:
     nowhere = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):  # no program can write to the one that asks for verdicts
         os.dup2(nowhere, stream)
@@ -88,7 +88,7 @@ def _run_programs(control: socket.socket, seconds: int) -> None:
         if not child:
             try:
                 control.close()
-                code_program.run(descriptors[0], descriptors[1], seconds)
+                code_program.run_locked_program(descriptors[0], descriptors[1], seconds)
             finally:
                 os._exit(1)
         for descriptor in descriptors:
@@ -118,7 +118,7 @@ class Examiner:
         program = {"setup": job["setup"], "source": job["source"]}
         if "pairs" not in job:
             return self._answers(program, job)
-        return all(same_output(self._printed(program, *pair), pair[1]) for pair in job["pairs"])
+        return all(is_same_output(self._printed(program, *pair), pair[1]) for pair in job["pairs"])
 
     def _printed(self, program: dict[str, Any], stdin_text: str, expected: str) -> str | None:
         """What the program prints for an input; None where it fails, or prints far more than it should."""
@@ -135,7 +135,7 @@ class Examiner:
             with suppress(OSError):
                 Channel(ours.fileno()).send(program)
             deadline = self._deadline()
-            while len(output) <= most and _readable(ours.fileno(), deadline):
+            while len(output) <= most and _wait_until_readable(ours.fileno(), deadline):
                 try:
                     part = ours.recv(65536)
                 except ConnectionError:
@@ -160,13 +160,13 @@ class Examiner:
                     os.close(descriptor)
                 for stream in (0, 1, 2):
                     os.dup2(nowhere, stream)
-                code_program.test(ours.fileno(), to_verdict, program, job, self.seconds)
+                code_program.run_locked_tests(ours.fileno(), to_verdict, program, job, self.seconds)
             finally:
                 os._exit(1)
         for descriptor in (to_verdict, nowhere):
             os.close(descriptor)
         ours.close()
-        right = _readable(verdict, self._deadline()) and os.read(verdict, 2) == code_program.PASSED
+        right = _wait_until_readable(verdict, self._deadline()) and os.read(verdict, 2) == code_program.PASSED
         os.kill(tests, signal.SIGKILL)
         os.waitpid(tests, 0)
         os.close(verdict)
@@ -177,7 +177,7 @@ class Examiner:
         return time.monotonic() + WALL * self.seconds + 10
 
 
-def _readable(descriptor: int, deadline: float) -> bool:
+def _wait_until_readable(descriptor: int, deadline: float) -> bool:
     """Wait until there is something to read, the end included; False at the deadline, or where the one who asks has
     ended.
     """
@@ -186,7 +186,7 @@ def _readable(descriptor: int, deadline: float) -> bool:
     return descriptor in ready
 
 
-def same_output(printed: str | None, expected: str) -> bool:
+def is_same_output(printed: str | None, expected: str) -> bool:
     """Line by line the same words; spaces between them and empty lines at the end aside.
 
     A word that is written with a decimal point may differ by 1e-6 of its size, or by 1e-6.
@@ -194,22 +194,22 @@ def same_output(printed: str | None, expected: str) -> bool:
     if printed is None:
         return False
     ours, theirs = ([line.split() for line in text.rstrip().split("\n")] for text in (printed, expected))
-    return len(ours) == len(theirs) and all(map(_same_words, ours, theirs))
+    return len(ours) == len(theirs) and all(map(_has_same_words, ours, theirs))
 
 
-def _same_words(printed: Sequence[str], expected: Sequence[str]) -> bool:
+def _has_same_words(printed: Sequence[str], expected: Sequence[str]) -> bool:
     return len(printed) == len(expected) and all(
         word == expected_word
         or (
             "." in expected_word
             and all(map(NUMBER.fullmatch, (word, expected_word)))
-            and _close(float(word), float(expected_word))
+            and _is_close(float(word), float(expected_word))
         )
         for word, expected_word in zip(printed, expected, strict=True)
     )
 
 
-def _close(printed: float, expected: float) -> bool:
+def _is_close(printed: float, expected: float) -> bool:
     return abs(printed - expected) <= 1e-6 * max(1.0, abs(expected))
 
 
@@ -218,7 +218,7 @@ def main(seconds: int) -> None:
     no lock.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which closes standard input
-    code_program.prepare()
+    code_program.import_allowed_modules()
     examiner = Examiner(seconds)
     canary = {"setup": "", "source": CANARY, "tests": ["assert locked() is True"], "entry": None}
     print(

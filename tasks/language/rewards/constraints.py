@@ -13,29 +13,29 @@ from tasks.language.rewards.constraint_kinds import KINDS
 IDS, ARGUMENTS = "instruction_id_list", "kwargs"
 
 
-def given(columns: Mapping[str, Any]) -> bool:
+def has_constraints(columns: Mapping[str, Any]) -> bool:
     """Whether a prompt has constraints, be they in order or not."""
     return columns.get(IDS) is not None
 
 
-def satisfied(response: str, instruction: str, arguments: Mapping[str, Any]) -> bool:
+def is_constraint_satisfied(response: str, instruction: str, arguments: Mapping[str, Any]) -> bool:
     """Whether the response keeps one constraint; a blank response keeps none, as in IFEval's strict accuracy."""
     kind = KINDS[instruction]
     return bool(response.strip()) and kind.holds(response, **{name: arguments[name] for name in kind.arguments})
 
 
-def share_kept(response: str, columns: Mapping[str, Any]) -> float:
+def compute_satisfied_share(response: str, columns: Mapping[str, Any]) -> float:
     """The share of the constraints in `columns` that the response keeps, 0 to 1; `check` has found nothing wrong with
     them.
     """
     kept = [
-        satisfied(response, instruction, arguments)
+        is_constraint_satisfied(response, instruction, arguments)
         for instruction, arguments in zip(columns[IDS], columns[ARGUMENTS], strict=True)
     ]
     return sum(kept) / len(kept)
 
 
-def check(columns: Mapping[str, Any]) -> str | None:
+def find_constraints_fault(columns: Mapping[str, Any]) -> str | None:
     """What is wrong with a prompt's constraints, in a line: which field, and what was expected; None if nothing is."""
     names, arguments = columns.get(IDS), columns.get(ARGUMENTS)
     if not isinstance(names, list) or not names:
@@ -46,12 +46,12 @@ def check(columns: Mapping[str, Any]) -> str | None:
             f"{arguments!r:.60}"
         )
     for index, (name, given_arguments) in enumerate(zip(names, arguments, strict=True)):
-        if fault := _fault(name, given_arguments):
+        if fault := _find_constraint_fault(name, given_arguments):
             return fault.replace("[]", f"[{index}]", 1)
     return None
 
 
-def _fault(name: object, arguments: object) -> str | None:
+def _find_constraint_fault(name: object, arguments: object) -> str | None:
     """What is wrong with one constraint; `[]` stands for its place. An argument that is null was not given."""
     if not isinstance(name, str) or name not in KINDS:
         return f"{IDS}[]: {name!r:.60} is none that can be checked; there are {', '.join(sorted(KINDS))}"

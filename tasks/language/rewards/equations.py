@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
 
-from tasks.language.rewards.numerals import UNSIGNED, decimals, parse_number
+from tasks.language.rewards.numerals import UNSIGNED, count_decimals, parse_number
 
 NOTE = re.compile(r"<<([^<>]*)>>")
 WORDS = (("divided by", "/"), ("plus", "+"), ("minus", "-"), ("times", "*"), ("equals", "="), ("is", "="))
@@ -53,15 +53,15 @@ class Equation:
         return abs(self.value - self.result) <= slack
 
 
-def equations(text: str) -> list[Equation]:
+def parse_equations(text: str) -> list[Equation]:
     """The worked steps of `text` in order, repeated ones too.
 
     Where a line has notes, only they are read: in the text around them units may stand between an operand and its sign.
     """
-    return [step for line in text.splitlines() for step in _steps(line)]
+    return [step for line in text.splitlines() for step in _parse_line_equations(line)]
 
 
-def distinct(steps: list[Equation]) -> list[Equation]:
+def select_distinct_equations(steps: list[Equation]) -> list[Equation]:
     """Each of `steps` once, where it comes first."""
     by_key: dict[object, Equation] = {}
     for step in steps:
@@ -70,17 +70,21 @@ def distinct(steps: list[Equation]) -> list[Equation]:
 
 
 @lru_cache(maxsize=64)  # each measure of an answer reads its lines again
-def _steps(line: str) -> tuple[Equation, ...]:
+def _parse_line_equations(line: str) -> tuple[Equation, ...]:
     noted, removed = [], 0
     for note in NOTE.finditer(line):
-        noted += [(note.start() - removed, step) for _, step in _written(note[1])]
+        noted += [(note.start() - removed, step) for _, step in _iterate_written_equations(note[1])]
         removed += len(note[0])
     results = {step.result for _, step in noted} | {step.result / 100 for _, step in noted}
-    written = [(position, step) for position, step in _written(NOTE.sub("", line)) if step.result not in results]
+    written = [
+        (position, step)
+        for position, step in _iterate_written_equations(NOTE.sub("", line))
+        if step.result not in results
+    ]
     return tuple(step for _, step in sorted(written + noted, key=lambda placed: placed[0]))
 
 
-def _written(text: str) -> Iterator[tuple[int, Equation]]:
+def _iterate_written_equations(text: str) -> Iterator[tuple[int, Equation]]:
     """The equations of a line without notes, each with its place."""
     for pattern, sign in SPOKEN:
         text = pattern.sub(lambda word, sign=sign: sign.ljust(len(word[0])), text)  # type: ignore[misc]  # no type of a lambda with a default is inferred
@@ -90,17 +94,17 @@ def _written(text: str) -> Iterator[tuple[int, Equation]]:
         tokens = [PLAIN_SIGNS.get(token, token) for token in TOKEN.findall(chain[0])]
         if (result := RESULT.match(text, end)) and any(token in OPERATIONS for token in tokens):
             end = result.end()
-            yield chain.start(), _equation(chain[0], tokens, result[1])
+            yield chain.start(), _build_equation(chain[0], tokens, result[1])
 
 
-def _equation(left: str, tokens: list[str], right: str) -> Equation:
+def _build_equation(left: str, tokens: list[str], right: str) -> Equation:
     operands = tuple(parse_number(token) for token in tokens if token not in RANK)
     signs = tuple(token for token in tokens if token in OPERATIONS)
     text = " ".join(f"{left.strip()} = {right}".split())
-    return Equation(text, operands, signs, _evaluate(tokens), parse_number(right), decimals(right))
+    return Equation(text, operands, signs, _evaluate_tokens(tokens), parse_number(right), count_decimals(right))
 
 
-def _evaluate(tokens: list[str]) -> Fraction | None:
+def _evaluate_tokens(tokens: list[str]) -> Fraction | None:
     """The value of numbers joined by signs; None where brackets do not match, it divides by zero or gets too long.
 
     Dijkstra's two stacks: brackets may be as deep as they like, and a step costs a bounded time (`MOST_BITS`).

@@ -20,7 +20,7 @@ READY, UNKNOWN, KNOWN, RIGHT, WRONG = "ready", "unknown", "known", "right", "wro
 
 
 @lru_cache(maxsize=256)
-def gold_expressions(gold: str) -> list[object]:
+def parse_gold_expressions(gold: str) -> list[object]:
     """What math-verify reads in the reference answer: sympy objects, none where it cannot read it."""
     from math_verify import parse
 
@@ -36,7 +36,7 @@ def is_right(gold: str, answer: str, near: bool = False) -> bool:
     from math_verify import parse, verify
 
     # Its own time-outs are off (None): they are alarms that work in a main thread only.
-    references, answers = gold_expressions(gold), parse(answer, parsing_timeout=None)
+    references, answers = parse_gold_expressions(gold), parse(answer, parsing_timeout=None)
     if not verify(references, answers, timeout_seconds=None):
         return False
     return not near or not (references and answers) or is_near(references[0], answers[0])
@@ -67,8 +67,8 @@ def main(seconds: float) -> None:
     for line in sys.stdin:
         gold, answer, near = json.loads(line)
         signal.setitimer(signal.ITIMER_PROF, seconds)  # its signal ends the process, in the midst of C code too
-        print(KNOWN if gold_expressions(gold) else UNKNOWN, file=replies)
-        if gold_expressions(gold):
+        print(KNOWN if parse_gold_expressions(gold) else UNKNOWN, file=replies)
+        if parse_gold_expressions(gold):
             signal.setitimer(signal.ITIMER_PROF, seconds)
             print(RIGHT if is_right(gold, answer, near) else WRONG, file=replies)
         signal.setitimer(signal.ITIMER_PROF, 0)

@@ -109,56 +109,56 @@ class Parts(NamedTuple):
         return self.sign + digits[:point] + ("." + digits[point:] if digits[point:] else "")
 
 
-def numbers(text: str) -> list[str]:
+def find_numbers(text: str) -> list[str]:
     """Every number in `text` as written, in order; `negative 5` is -5."""
     return NUMBER.findall(SPOKEN_SIGN.sub("-", text.translate(INVISIBLE)))
 
 
-def parts(text: str) -> Parts | None:
+def parse_number_parts(text: str) -> Parts | None:
     """What the whole text is made of where it is one number, spaces around it aside; else None."""
     match = PARTS.fullmatch(text.strip())
-    return None if match is None else _parts(match, match["sign"] or "")
+    return None if match is None else _build_number_parts(match, match["sign"] or "")
 
 
-def amount(text: str) -> Fraction | None:
+def parse_amount(text: str) -> Fraction | None:
     """The number that the whole text is, `50%` as 50; None where it is anything else."""
-    written = parts(text)
+    written = parse_number_parts(text)
     return None if written is None else written.value
 
 
-def number_of(text: str) -> Fraction | None:
+def parse_optional_number(text: str) -> Fraction | None:
     """The number that the whole text is, `50%` as 1/2; None where it is anything else, as a formula, a letter or an
     empty text.
     """
-    written = parts(text)
+    written = parse_number_parts(text)
     return None if written is None else written.value / (100 if written.percent else 1)
 
 
 def parse_number(text: str) -> Fraction:
     """The number that `numbers` has taken from a text, percent divided by 100."""
-    value = number_of(text)
+    value = parse_optional_number(text)
     if value is None:
         raise ValueError(f"{text[:80]!r} is no number")
     return value
 
 
-def decimals(text: str) -> int:
+def count_decimals(text: str) -> int:
     """How many digits behind the point of its value a number as written shows, 0 where it is written without a
     point.
     """
-    written = parts(text)
+    written = parse_number_parts(text)
     if written is None or not written.fraction:
         return 0
     return max(0, len(written.fraction) - written.exponent + 2 * written.percent)
 
 
-def same_number(a: str, b: str) -> bool:
+def is_same_number(a: str, b: str) -> bool:
     """True when both texts are one number: "1,000", "1e3" and "$1000" are the same, "50%" is also "50"."""
-    value = amount(a)
-    return value is not None and value == amount(b)
+    value = parse_amount(a)
+    return value is not None and value == parse_amount(b)
 
 
-def rewrite(text: str, powers_of_e: bool = True) -> str:
+def rewrite_numbers_for_latex(text: str, powers_of_e: bool = True) -> str:
     """A text in which numbers are written so that LaTeX's readers take them for what they are; all else stays.
 
     Groups are joined, `3e8` is 300000000, `1½` and `1 1/2` are `\\frac{3}{2}`. With `powers_of_e` false `2e-3`
@@ -168,40 +168,42 @@ def rewrite(text: str, powers_of_e: bool = True) -> str:
     text = BARE_POINT.sub(
         "", text.replace("\u2044", "/").replace("°", r"^\circ").replace("~", " ").replace("\u2248", "")
     )
-    text = MIXED_VULGAR.sub(lambda match: _fraction(match[1] or "0", *VULGAR[match[2]]), text)
-    text = MIXED.sub(lambda match: _fraction(*match.groups()) if int(match[2]) < int(match[3]) else match[0], text)
-    return WITHIN.sub(lambda match: _rewritten(match, powers_of_e), text)
+    text = MIXED_VULGAR.sub(lambda match: _format_mixed_fraction(match[1] or "0", *VULGAR[match[2]]), text)
+    text = MIXED.sub(
+        lambda match: _format_mixed_fraction(*match.groups()) if int(match[2]) < int(match[3]) else match[0], text
+    )
+    return WITHIN.sub(lambda match: _rewrite_number_match(match, powers_of_e), text)
 
 
-def _fraction(whole: str, above: str, below: str) -> str:
+def _format_mixed_fraction(whole: str, above: str, below: str) -> str:
     return rf"\frac{{{int(whole) * int(below) + int(above)}}}{{{below}}}"
 
 
-def _rewritten(match: re.Match[str], powers_of_e: bool) -> str:
+def _rewrite_number_match(match: re.Match[str], powers_of_e: bool) -> str:
     currency, percent = match["currency"] or "", match["percent"] or ""
     times = any(match[name] for name in ("power", "tag", "raised"))
     if times and match.string[match.start() - 1 : match.start()] == "/":  # the product is not the divisor
         return match[0]
     if AS_IS.fullmatch(match[0][len(currency) :].removesuffix(percent)) or (match["e"] and not powers_of_e):
         return match[0]
-    written = _parts(match, "")
+    written = _build_number_parts(match, "")
     plain = written.plain if match["whole"] or match["only"] else f"10^{{{written.exponent}}}"
     return currency + plain + percent
 
 
-def _parts(match: re.Match[str], sign: str) -> Parts:
+def _build_number_parts(match: re.Match[str], sign: str) -> Parts:
     exponent = next((match[name] for name in EXPONENTS if match[name] is not None), "0").translate(PLAIN_EXPONENT)
     negative = any(sign in MINUS for sign in exponent)
     bare = match["whole"] is None and match["only"] is None
     return Parts(
         "-" if sign and sign in MINUS else "",
-        "1" if bare else _digits(match["whole"]),
-        _digits(match["fraction"] or match["only"]),
-        int(_digits(exponent)) * (-1 if negative else 1),
+        "1" if bare else _normalise_digits(match["whole"]),
+        _normalise_digits(match["fraction"] or match["only"]),
+        int(_normalise_digits(exponent)) * (-1 if negative else 1),
         match["percent"] is not None,
     )
 
 
-def _digits(text: str | None) -> str:
+def _normalise_digits(text: str | None) -> str:
     """The digits of a text, those of other scripts as 0 to 9."""
     return "".join(str(int(sign)) for sign in text or "" if sign.isdecimal())

@@ -17,7 +17,7 @@ from typing import Any
 
 from tasks.children.child import READY, Child, ChildEnded, WrongReply
 from tasks.common.errors import ConfigError, DataError
-from tasks.language.configs.parts.python_rewards import fault, holds
+from tasks.language.configs.parts.python_rewards import contains_reward_file, find_reward_function_fault
 from tasks.language.rewards import python_worker
 
 LOAD_SECONDS = 120.0  # for what the file imports
@@ -54,7 +54,7 @@ class FunctionWorker(Child):
             {**os.environ, "PYTHONHASHSEED": "0"},  # the same order of a set in each run
         )
         try:
-            self.loaded = _sound(self.reply(READY, LOAD_SECONDS))
+            self.loaded = _check_reply(self.reply(READY, LOAD_SECONDS))
         except (ChildEnded, WrongReply) as why:
             raise DataError(f"{file}: the process that imports it {why}") from None
         if "error" in self.loaded:
@@ -69,10 +69,10 @@ class FunctionWorker(Child):
         ChildEnded where it says nothing, and WrongReply where it says something else; the process is then closed.
         """
         call = {"prompts": prompts, "responses": responses, "columns": columns, "seconds": seconds}
-        return _sound(self.reply(self.ask(call, seconds), seconds), len(responses))
+        return _check_reply(self.reply(self.ask(call, seconds), seconds), len(responses))
 
 
-def _sound(reply: dict[str, Any], count: int | None = None) -> dict[str, Any]:
+def _check_reply(reply: dict[str, Any], count: int | None = None) -> dict[str, Any]:
     """The reply, if it is as python_worker writes it: with files, and an error or so many values, each a finite number
     or None.
     """
@@ -83,15 +83,15 @@ def _sound(reply: dict[str, Any], count: int | None = None) -> dict[str, Any]:
         right = right and isinstance(reply["error"], str) and type(index) is int and 0 <= index < (count or 1)
     elif count is not None:
         values = reply.get("values")
-        right = right and isinstance(values, list) and len(values) == count and all(map(_is_value, values))
+        right = right and isinstance(values, list) and len(values) == count and all(map(_is_reward_or_none, values))
     if not right:
         wanted = "is loaded" if count is None else f"was asked for {count} rewards"
-        raise WrongReply(f"{wanted} and said something else: {_shown(str(reply))}")
+        raise WrongReply(f"{wanted} and said something else: {_shorten_prompt(str(reply))}")
     return reply
 
 
-def _is_value(value: object) -> bool:
-    return value is None or (type(value) in (int, float) and python_worker.is_reward(value))
+def _is_reward_or_none(value: object) -> bool:
+    return value is None or (type(value) in (int, float) and python_worker.is_valid_reward(value))
 
 
 class PythonFunction:
@@ -103,12 +103,12 @@ class PythonFunction:
         ConfigError with one line where the function is not in it, or cannot be a reward.
         """
         kept = os.path.relpath(files)
-        if not holds(kept, name):
+        if not contains_reward_file(kept, name):
             wanted = (
                 f"expected {name.partition(':')[0]} or a folder that holds it, since {name} is a reward that counts"
             )
             raise ConfigError(f"params.yaml: reward_files: {wanted}, got {kept!r}")
-        if reason := fault(Path(), name):
+        if reason := find_reward_function_fault(Path(), name):
             raise ConfigError(f"params.yaml: reward: {name}: {reason}")
         self.name, self.files, self.seconds = name, Path(kept), seconds
         self.spent = 0.0  # seconds in calls
@@ -157,7 +157,7 @@ class PythonFunction:
             except ChildEnded as ended:
                 values.append(math.nan)
                 failed.append(True)
-                self._say(f"the call {ended} for the prompt {_shown(call[0][0])}; it has no reward")
+                self._say(f"the call {ended} for the prompt {_shorten_prompt(call[0][0])}; it has no reward")
                 if len(failed) >= GIVE_UP and all(failed[-GIVE_UP:]):
                     raise DataError(f"{self.name}: {GIVE_UP} calls in a row failed; the last one {ended}") from None
         return FunctionRewards(values, failed)
@@ -180,7 +180,7 @@ class PythonFunction:
     def _values(self, reply: Mapping[str, Any], prompts: Sequence[str]) -> list[float]:
         if "error" in reply:
             at = reply.get("at", 0 if len(prompts) == 1 else None)
-            prompt_note = "" if at is None else f" (for the prompt {_shown(prompts[at])})"
+            prompt_note = "" if at is None else f" (for the prompt {_shorten_prompt(prompts[at])})"
             raise DataError(f"{self.name}: {reply['error']}{prompt_note}")
         return [math.nan if value is None else value for value in reply["values"]]
 
@@ -206,6 +206,6 @@ class PythonFunction:
         print(f"{self.name}: {what}", file=sys.stderr, flush=True)
 
 
-def _shown(prompt: str) -> str:
+def _shorten_prompt(prompt: str) -> str:
     text = repr(prompt)
     return text if len(text) <= 80 else f"{text[:77]}...'"

@@ -36,14 +36,14 @@ def main(file: str, name: str) -> None:
     """Load the function and say what is wrong with it, if anything is; then answer one call after the other."""
     parent = _Parent()
     calls: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    threading.Thread(target=_listen, args=(parent, calls), daemon=True).start()
+    threading.Thread(target=_receive_calls_until_closed, args=(parent, calls), daemon=True).start()
     used = _Used()
-    function, reply = load(file, name)
+    function, reply = load_reward_function(file, name)
     parent.tell(0, {**reply, **used.files()})
     while function is not None:
         call = calls.get()
         signal.setitimer(signal.ITIMER_REAL, call["seconds"] + SLACK)  # for C code, during which `_listen` cannot run
-        reply = answer(function, file, call["prompts"], call["responses"], call["columns"])
+        reply = compute_function_rewards(function, file, call["prompts"], call["responses"], call["columns"])
         signal.setitimer(signal.ITIMER_REAL, 0)
         parent.tell(call["call"], {**reply, **used.files()})
 
@@ -74,7 +74,7 @@ class _Parent:
             sys.exit(f"the connection of this process was closed by what runs in it ({error.strerror})")
 
 
-def _listen(parent: _Parent, calls: "queue.SimpleQueue[Any]") -> None:
+def _receive_calls_until_closed(parent: _Parent, calls: "queue.SimpleQueue[Any]") -> None:
     """Pass on what the parent asks; when it is gone, end everything here, even while the function runs."""
     with suppress(OSError), open(parent.connection.fileno(), "rb", closefd=False) as lines:
         for line in lines:
@@ -92,10 +92,12 @@ class _Used:
 
     def files(self) -> Reply:
         """The files, `imported` and `read`; of the latter none in a folder whose name begins with a dot."""
-        imported = {*filter(_own, (getattr(module, "__file__", None) for module in [*sys.modules.values()]))}
+        imported = {
+            *filter(_is_project_file, (getattr(module, "__file__", None) for module in [*sys.modules.values()]))
+        }
         opened, self.read = {*self.read}, set()
-        elsewhere = filter(_elsewhere, opened - self.written)
-        read = {*filter(_is_data, (*filter(_own, opened), *elsewhere))}
+        elsewhere = filter(_is_foreign_file, opened - self.written)
+        read = {*filter(_is_data_file, (*filter(_is_project_file, opened), *elsewhere))}
         return {"imported": sorted(imported), "read": sorted(read - imported)}
 
     def _opened(self, event: str, arguments: tuple[Any, ...]) -> None:
@@ -104,7 +106,7 @@ class _Used:
             (self.written if writes else self.read).add(str(Path(arguments[0]).resolve()))
 
 
-def _own(file: object) -> bool:
+def _is_project_file(file: object) -> bool:
     """Whether it is a file of the project, not of an installed package or compiled."""
     if not isinstance(file, str) or not file.startswith(f"{HOME}{os.sep}") or file.endswith(".pyc"):
         return False
@@ -112,17 +114,17 @@ def _own(file: object) -> bool:
     return not (environment.is_relative_to(HOME) and Path(file).is_relative_to(environment))
 
 
-def _elsewhere(file: str) -> bool:
+def _is_foreign_file(file: str) -> bool:
     """Whether it is outside the project, and neither Python's, nor of an installed package, nor of the machine."""
     installed = {sys.prefix, sys.base_prefix, *site.getsitepackages(), site.getusersitepackages(), *MACHINE}
     return not any(Path(file).is_relative_to(folder) for folder in (str(HOME), *installed))
 
 
-def _is_data(file: str) -> bool:
+def _is_data_file(file: str) -> bool:
     return f"{os.sep}." not in file.removeprefix(str(HOME)) and not file.endswith(".pyc") and Path(file).is_file()
 
 
-def load(file: str, name: str) -> tuple[Reward | None, Reply]:
+def load_reward_function(file: str, name: str) -> tuple[Reward | None, Reply]:
     """The function and nothing, or no function and an `error`."""
     path = HOME / file
     sys.path.insert(0, str(path.parent))  # for modules beside it
@@ -133,7 +135,7 @@ def load(file: str, name: str) -> tuple[Reward | None, Reply]:
     try:
         spec.loader.exec_module(module)
     except BaseException as error:
-        return None, {"error": _in_one_line(path, error)}
+        return None, {"error": _format_exception(path, error)}
     function = getattr(module, name, None)
     if not callable(function):
         return None, {"error": f"{file} has no function {name}"}
@@ -142,7 +144,7 @@ def load(file: str, name: str) -> tuple[Reward | None, Reply]:
     return function, {}
 
 
-def answer(
+def compute_function_rewards(
     function: Reward, file: str, prompts: list[str], responses: list[str], columns: Mapping[str, list[Any]]
 ) -> Reply:
     """The responses' rewards (`values`, null where none applies), or an `error`; `at` says which response it is about.
@@ -169,28 +171,28 @@ def answer(
         arguments = {
             name: [*available[name]] for name in available if name in named or (rest and name != "completions")
         }
-        return checked(function(**arguments), len(prompts))
+        return convert_returned_values(function(**arguments), len(prompts))
     except BaseException as error:
-        return {"error": _in_one_line(HOME / file, error), "raised": True}
+        return {"error": _format_exception(HOME / file, error), "raised": True}
 
 
-def checked(returned: Any, count: int) -> Reply:
+def convert_returned_values(returned: Any, count: int) -> Reply:
     """What the function returned: `count` finite numbers or None as `values`, or an `error`."""
     wanted = f"expected a list of {count} numbers or None, one for each response"
     if hasattr(returned, "tolist"):
         returned = returned.tolist()
     if not isinstance(returned, Sequence) or isinstance(returned, str | bytes):
-        return {"error": f"{wanted}; got {_shown(returned)}"}
+        return {"error": f"{wanted}; got {_format_value_with_type(returned)}"}
     returned = [*returned]
     if len(returned) != count:
         return {"error": f"{wanted}; got {len(returned)}"}
     for at, value in enumerate(returned):
-        if value is not None and not is_reward(value):
-            return {"error": f"expected a finite number or None, got {_shown(value)}", "at": at}
+        if value is not None and not is_valid_reward(value):
+            return {"error": f"expected a finite number or None, got {_format_value_with_type(value)}", "at": at}
     return {"values": [None if value is None else float(value) for value in returned]}
 
 
-def is_reward(value: Any) -> bool:
+def is_valid_reward(value: Any) -> bool:
     """Whether it is a finite number of a size that a policy can be trained by."""
     try:
         return isinstance(value, Real) and abs(float(value)) <= LARGEST
@@ -198,11 +200,11 @@ def is_reward(value: Any) -> bool:
         return False
 
 
-def _shown(value: Any) -> str:
-    return f"{_cut(value, repr, 60)} ({type(value).__name__})"
+def _format_value_with_type(value: Any) -> str:
+    return f"{_format_shortened(value, repr, 60)} ({type(value).__name__})"
 
 
-def _cut(value: Any, as_text: Callable[[Any], str], longest: int) -> str:
+def _format_shortened(value: Any, as_text: Callable[[Any], str], longest: int) -> str:
     """A value's text, without its end where it is longer; what has none is shown as such."""
     try:
         text = as_text(value)
@@ -211,16 +213,16 @@ def _cut(value: Any, as_text: Callable[[Any], str], longest: int) -> str:
     return text if len(text) <= longest else f"{text[: longest - 3]}..."
 
 
-def _in_one_line(path: Path, error: BaseException) -> str:
+def _format_exception(path: Path, error: BaseException) -> str:
     """An exception with the place where it left the user's own files."""
     folder = f"{path.parent}{os.sep}"
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.startswith(folder)]
     where, line = (frames[-1].filename, frames[-1].lineno) if frames else (str(path), None)
     if isinstance(error, SyntaxError) and (error.filename or "").startswith(folder):
         where, line = str(error.filename), error.lineno
-    message_lines = _cut(error, str, 2 * LONGEST).strip().splitlines()
+    message_lines = _format_shortened(error, str, 2 * LONGEST).strip().splitlines()
     location = f"{os.path.relpath(where, HOME)}{f':{line}' if line else ''}"
-    return f"{location}: {_cut(type(error).__name__, str, LONGEST)}{f': {_cut(message_lines[0], str, LONGEST)}' if message_lines else ''}"  # noqa: E501
+    return f"{location}: {_format_shortened(type(error).__name__, str, LONGEST)}{f': {_format_shortened(message_lines[0], str, LONGEST)}' if message_lines else ''}"  # noqa: E501
 
 
 if __name__ == "__main__":

@@ -11,17 +11,17 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tasks.language.rewards.equations import equations
+from tasks.language.rewards.equations import parse_equations
 
 STRATA = ("neither_shows_steps", "one_shows_steps", "both_show_steps")  # of a pair, by how many of its answers do
 
 
-def shows_steps(response: str) -> bool:
+def has_worked_steps(response: str) -> bool:
     """Whether the response has a worked step."""
-    return bool(equations(response))
+    return bool(parse_equations(response))
 
 
-def ordered_rightly(difference: ArrayLike, order: ArrayLike) -> NDArray[np.float64]:
+def compute_order_agreement(difference: ArrayLike, order: ArrayLike) -> NDArray[np.float64]:
     """Of each pair that `order` tells apart: 1 where `difference` has its sign, 1/2 where it is 0, 0 where it has the
     other.
 
@@ -33,26 +33,26 @@ def ordered_rightly(difference: ArrayLike, order: ArrayLike) -> NDArray[np.float
     return right
 
 
-def accuracy(difference: ArrayLike, order: ArrayLike) -> float:
+def compute_order_accuracy(difference: ArrayLike, order: ArrayLike) -> float:
     """Share of the pairs (P,) that `difference` orders as `order` does, a tie being half right; nan where there is
     none.
     """
-    right = ordered_rightly(difference, order)
+    right = compute_order_agreement(difference, order)
     return float(right.mean()) if len(right) else float("nan")
 
 
-def pairs_ordered_rightly(
+def compute_pair_order_agreement(
     rewards: Sequence[float], scores: Sequence[float], responses: Sequence[str]
 ) -> dict[str, NDArray[np.float64]]:
     """The answers to one problem, pair by pair: what `ordered_rightly` says of all pairs, and of those of each stratum.
 
     `rewards` are held against `scores`, such as the rubric's. Keys are `all` and STRATA; two equal texts are no pair.
     """
-    shown = [shows_steps(response) for response in responses]
+    shown = [has_worked_steps(response) for response in responses]
     pairs = [(a, b) for a, b in combinations(range(len(responses)), 2) if responses[a] != responses[b]]
     first, second = (np.array([pair[side] for pair in pairs], dtype=int) for side in (0, 1))
     reward_array, score_array = np.asarray(rewards, dtype=np.float64), np.asarray(scores, dtype=np.float64)
     difference, order = reward_array[first] - reward_array[second], score_array[first] - score_array[second]
     steps = np.asarray(shown, dtype=int)[first] + np.asarray(shown, dtype=int)[second]
-    strata = {name: ordered_rightly(difference[steps == k], order[steps == k]) for k, name in enumerate(STRATA)}
-    return {"all": ordered_rightly(difference, order), **strata}
+    strata = {name: compute_order_agreement(difference[steps == k], order[steps == k]) for k, name in enumerate(STRATA)}
+    return {"all": compute_order_agreement(difference, order), **strata}

@@ -19,16 +19,16 @@ from tasks.common.tokenizers import Tokenizer
 OUTPUTS = {"outcome": 1, "process": len(CLASSES)}  # of the head, by the objective that config.json names
 
 
-def load(path: Path, dtype: str = "float32") -> PretrainedModel:
+def load_reward_model(path: Path, dtype: str = "float32") -> PretrainedModel:
     """What algorithms.reward_model.score reads: a language model whose config says so, else a classifier; in evaluation
     mode.
     """
-    config = model_files.load_config(path)
-    _check(path, config)
+    config = model_files.load_model_config(path)
+    _check_reward_config(path, config)
     if getattr(config, BETA, None) is None:
         return load_classifier(path, dtype=dtype, outputs=OUTPUTS.get(getattr(config, OBJECTIVE, None) or "", 1))
-    model: PretrainedModel = model_files.load(AutoModelForCausalLM, path, dtype=dtype)
-    return models.placed(model, models.load_tokenizer(path))
+    model: PretrainedModel = model_files.load_checked_model(AutoModelForCausalLM, path, dtype=dtype)
+    return models.place_on_device(model, models.load_tokenizer(path))
 
 
 def load_classifier(
@@ -39,31 +39,33 @@ def load_classifier(
 
     `new` are weights that the folder's model may lack.
     """
-    model: PretrainedClassifier = model_files.load(_classifier(path), path, new, num_labels=outputs, dtype=dtype)
+    model: PretrainedClassifier = model_files.load_checked_model(
+        _find_classifier_class(path), path, new, num_labels=outputs, dtype=dtype
+    )
     if not hasattr(model, "score"):
         raise DataError(
             f"{path}: model type {model.config.model_type}: {type(model).__name__} has no linear head "
             "`score` on its last "
             "token's state, which a reward model is read by"
         )
-    return models.placed(model)
+    return models.place_on_device(model)
 
 
-def mark(model: PretrainedModel, objective: str, step_score: str, tokenizer: Tokenizer) -> None:
+def set_reward_config(model: PretrainedModel, objective: str, step_score: str, tokenizer: Tokenizer) -> None:
     """Write to the model's config by what objective it is trained, and what `score` needs to know for it."""
-    unmark(model)
+    clear_reward_config(model)
     if objective in OUTPUTS:
         setattr(model.config, OBJECTIVE, objective)
-        setattr(model.config, BREAKS, breaks(tokenizer))
+        setattr(model.config, BREAKS, list_line_break_tokens(tokenizer))
     if objective == "process":
         setattr(model.config, STEP_SCORE, step_score)
-        setattr(model.config, BLANKS, blanks(tokenizer))
+        setattr(model.config, BLANKS, list_blank_tokens(tokenizer))
     if objective == "process" and hasattr(model, "score"):
         names = dict(enumerate(CLASSES))
         vars(model.config).update(id2label=names, label2id={name: number for number, name in names.items()})
 
 
-def unmark(model: PretrainedModel) -> None:
+def clear_reward_config(model: PretrainedModel) -> None:
     """Take from the model's config all that says how a reward model scores: a policy may be a reward model of another
     kind.
     """
@@ -71,23 +73,23 @@ def unmark(model: PretrainedModel) -> None:
         vars(model.config).pop(name, None)
 
 
-def breaks(tokenizer: Tokenizer) -> list[int]:
+def list_line_break_tokens(tokenizer: Tokenizer) -> list[int]:
     """The tokens whose text holds a line break."""
-    return [number for number, text in _texts(tokenizer) if "\n" in text]
+    return [number for number, text in _iterate_token_texts(tokenizer) if "\n" in text]
 
 
-def blanks(tokenizer: Tokenizer) -> list[int]:
+def list_blank_tokens(tokenizer: Tokenizer) -> list[int]:
     """The tokens that show nothing: white space, and special ones."""
-    return [number for number, text in _texts(tokenizer) if not text.strip()]
+    return [number for number, text in _iterate_token_texts(tokenizer) if not text.strip()]
 
 
-def _texts(tokenizer: Tokenizer) -> Iterator[tuple[int, str]]:
+def _iterate_token_texts(tokenizer: Tokenizer) -> Iterator[tuple[int, str]]:
     """Each token with its text; special ones have none."""
     for number in range(len(tokenizer)):
         yield number, tokenizer.decode([number], skip_special_tokens=True)
 
 
-def _check(path: Path, config: Any) -> None:
+def _check_reward_config(path: Path, config: Any) -> None:
     """DataError with one line where config.json is not that of a reward model."""
 
     def refuse(name: str, expected: str) -> NoReturn:
@@ -113,11 +115,11 @@ def _check(path: Path, config: Any) -> None:
                 raise DataError(f"{path}: config.json: {name}: expected a list of token ids")
 
 
-def _classifier(path: Path) -> Any:
+def _find_classifier_class(path: Path) -> Any:
     """Transformers' class for sequence classification, or for a type that has none the same head on the model's own
     body.
     """
-    config = model_files.load_config(path)
+    config = model_files.load_model_config(path)
     if type(config) in MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING:
         return AutoModelForSequenceClassification
     if type(config) not in MODEL_MAPPING:

@@ -9,9 +9,9 @@ import re
 from dataclasses import dataclass
 
 from tasks.language.rewards import worked_steps
-from tasks.language.rewards.answers import final_answer, strict_answer
-from tasks.language.rewards.equations import NOTE, Equation, equations
-from tasks.language.rewards.numerals import amount, number_of, numbers, same_number
+from tasks.language.rewards.answers import find_final_answer, find_strict_answer
+from tasks.language.rewards.equations import NOTE, Equation, parse_equations
+from tasks.language.rewards.numerals import find_numbers, is_same_number, parse_amount, parse_optional_number
 from tasks.language.rewards.worked_steps import StepShares
 
 SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n+")
@@ -41,25 +41,25 @@ class RubricScore:
         return self.correctness + self.reasoning + self.clarity
 
 
-def score(question: str, solution: str, answer: str, response: str, ended: bool) -> RubricScore:
+def score_response(question: str, solution: str, answer: str, response: str, ended: bool) -> RubricScore:
     """Judge `response` to `question` by the reference `solution` and `answer`; `ended` says that it closed itself."""
-    steps = equations(response)
-    work = worked_steps.judge(question, solution, answer, steps)
-    final = final_answer(response)
-    right = final is not None and same_number(final, answer)
-    if work.steps and worked_steps.reference(solution).steps:
-        reasoning = _reasoning_in_steps(work)
+    steps = parse_equations(response)
+    work = worked_steps.judge_worked_steps(question, solution, answer, steps)
+    final = find_final_answer(response)
+    right = final is not None and is_same_number(final, answer)
+    if work.steps and worked_steps.parse_reference_steps(solution).steps:
+        reasoning = _score_reasoning_steps(work)
     else:
-        reasoning = _reasoning_in_words(solution, response, right)
-    clarity = _clarity(question, solution, response, steps, final, ended)
-    return RubricScore(*_correctness(final, right, answer, work), *reasoning, *clarity)
+        reasoning = _score_reasoning_words(solution, response, right)
+    clarity = _score_clarity(question, solution, response, steps, final, ended)
+    return RubricScore(*_score_correctness(final, right, answer, work), *reasoning, *clarity)
 
 
-def _correctness(final: str | None, right: bool, answer: str, work: StepShares) -> tuple[int, str]:
+def _score_correctness(final: str | None, right: bool, answer: str, work: StepShares) -> tuple[int, str]:
     if right:
         return 5, f"final answer {final} is right"
     reason = f"final answer {final} instead of {answer}" if final is not None else "no final answer"
-    if number_of(answer) in work.reached and work.right * 2 >= 1:
+    if parse_optional_number(answer) in work.reached and work.right * 2 >= 1:
         return 3, f"{reason}, though a step reaches {answer}"
     if work.right * 2 >= 1:
         return 2, f"{reason}; at least half of the steps are right"
@@ -68,7 +68,7 @@ def _correctness(final: str | None, right: bool, answer: str, work: StepShares) 
     return 0, reason
 
 
-def _reasoning_in_steps(work: StepShares) -> tuple[int, str]:
+def _score_reasoning_steps(work: StepShares) -> tuple[int, str]:
     if work.right == 1:
         return 3, "every step holds and leads to the answer"
     slips = work.credit - work.right
@@ -76,9 +76,9 @@ def _reasoning_in_steps(work: StepShares) -> tuple[int, str]:
     return int(3 * work.credit), reason + (", others only set up rightly" if slips else "")
 
 
-def _reasoning_in_words(solution: str, response: str, right: bool) -> tuple[int, str]:
+def _score_reasoning_words(solution: str, response: str, right: bool) -> tuple[int, str]:
     """Without equations: are the reference's operations named, and only those? Nothing for a wrong answer."""
-    reference = worked_steps.reference(solution)
+    reference = worked_steps.parse_reference_steps(solution)
     if right and not reference.steps:
         return 3, "the answer is right, and the reference shows no steps to hold it against"
     needed = {sign for step in reference.steps for sign in step.signs}
@@ -89,7 +89,7 @@ def _reasoning_in_words(solution: str, response: str, right: bool) -> tuple[int,
     return points, "names the right operation" if points == 3 else "names some of the operations"
 
 
-def _clarity(
+def _score_clarity(
     question: str, solution: str, response: str, steps: list[Equation], final: str | None, ended: bool
 ) -> tuple[int, str]:
     """One point for stating an answer plainly and in line with the last step, one for being concise and to the
@@ -97,10 +97,10 @@ def _clarity(
     """
     parts = [part for part in SENTENCE_END.split(response.strip()) if part]
     marked = response.count("####")
-    plain = strict_answer(response) is not None and marked == 1
+    plain = find_strict_answer(response) is not None and marked == 1
     if not marked and parts and final is not None:  # in words: a closing sentence that gives the number
-        plain = parts[-1][-1] in ".!" and any(same_number(final, number) for number in numbers(parts[-1]))
-    agrees = not steps or (final is not None and amount(final) == steps[-1].result)
+        plain = parts[-1][-1] in ".!" and any(is_same_number(final, number) for number in find_numbers(parts[-1]))
+    agrees = not steps or (final is not None and parse_amount(final) == steps[-1].result)
     things = COUNTED.findall(NOTE.sub("", response))
     faults = {
         "says nothing": not parts,

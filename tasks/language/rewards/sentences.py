@@ -9,23 +9,23 @@ import re
 from itertools import pairwise
 
 
-def words(text: str) -> frozenset[str]:
+def build_word_set(text: str) -> frozenset[str]:
     """The words of a text, to look others up in."""
     return frozenset(text.split())
 
 
 # "e.g." is none of the tokenizer's abbreviations.
-ABBREVIATIONS = words("""
+ABBREVIATIONS = build_word_set("""
     mr mrs ms messrs dr prof sr jr st gen col lt maj adm rep reps sen inc corp co cos ltd cie bros vs vt v dec jan
     feb aug sep sept oct nov fri tues wed ave ft mg yr a.m p.m u.s u.k u.n u.s.a d.c ph.d s.a n.y n.j l.a r.j j.p
     j.r j.k w.w ala ariz calif colo conn fla ga ill kan ky mich minn nev okla ok ore pa tenn va wash wis
 """)
 INITIALS = frozenset("cdefghklmnprstvw")  # that end no sentence, while an A or B mostly is a thing's letter
-OPENERS = words("""
+OPENERS = build_word_set("""
     according although among both but despite even he however i if in indeed instead it many meanwhile moreover most
     nevertheless nonetheless nor similarly since so some the there these they this though thus under when while yet
 """)
-NUMBERED = words("""
+NUMBERED = build_word_set("""
     business corrections credit dividend financing international leisure letters notable review who
 """)
 BETWEEN_TOKENS = ")\";}]*:@'({[?!\u2018\u2019\u201c\u201d\u00ab\u00bb"
@@ -35,7 +35,7 @@ TOKEN_START = re.compile(rf"[{re.escape(BETWEEN_TOKENS)},&#`-]")
 NUMERAL = re.compile(r"-?[.,]?\d[\d,.-]*")
 
 
-def sentences(response: str) -> int:
+def count_sentences(response: str) -> int:
     """How many sentences there are, as NLTK's English Punkt tokenizer counts them, which IFEval's code uses.
 
     A word's last full stop, exclamation or question mark ends one, with what closes behind it, unless it is a full stop

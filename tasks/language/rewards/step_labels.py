@@ -8,17 +8,17 @@ wrong or built on what is wrong, and neutral (0) where it does neither: words, a
 from collections.abc import Iterator, Set
 from fractions import Fraction
 
-from tasks.language.rewards.answers import final_answer, marked
-from tasks.language.rewards.equations import Equation, equations
-from tasks.language.rewards.numerals import amount
-from tasks.language.rewards.verifier import quick_verdict
-from tasks.language.rewards.worked_steps import leading, reference, sound
-from tasks.language.tables.solutions import steps_of
+from tasks.language.rewards.answers import find_final_answer, find_marked_answer
+from tasks.language.rewards.equations import Equation, parse_equations
+from tasks.language.rewards.numerals import parse_amount
+from tasks.language.rewards.verifier import judge_without_algebra
+from tasks.language.rewards.worked_steps import judge_step_soundness, parse_reference_steps, select_leading_steps
+from tasks.language.tables.solutions import split_steps
 
 BAD, NEUTRAL, GOOD = -1, 0, 1
 
 
-def step_labels(question: str, solution: str, answer: str, response: str) -> list[int]:
+def compute_step_labels(question: str, solution: str, answer: str, response: str) -> list[int]:
     """The label of each line of `response` that is not blank, held against the reference `solution` and its final
     `answer`.
 
@@ -29,14 +29,17 @@ def step_labels(question: str, solution: str, answer: str, response: str) -> lis
     was reached by a wrong equation alone. A line with several of these is as bad as its worst one, else as good as its
     best; a line without any is neutral, as is a repetition.
     """
-    written = [(line, equations(line)) for line in steps_of(response)]
-    worked, steps = reference(solution), [step for _, line_equations in written for step in line_equations]
-    good = sound(question, worked, steps)
-    leads = {step.key for step in leading(worked, [step for step, holds in zip(steps, good, strict=True) if holds])}
+    written = [(line, parse_equations(line)) for line in split_steps(response)]
+    worked, steps = parse_reference_steps(solution), [step for _, line_equations in written for step in line_equations]
+    good = judge_step_soundness(question, worked, steps)
+    leads = {
+        step.key
+        for step in select_leading_steps(worked, [step for step, holds in zip(steps, good, strict=True) if holds])
+    }
     labeller = _Told(answer, leads)
     verdicts = iter(good)
     return [
-        _of_line([*labeller.equations(line_equations, verdicts), *labeller.answer(line)])
+        _merge_line_labels([*labeller.equations(line_equations, verdicts), *labeller.answer(line)])
         for line, line_equations in written
     ]
 
@@ -70,12 +73,12 @@ class _Told:
 
     def answer(self, line: str) -> Iterator[int]:
         """The label of the answer that the line marks, if it marks one that can be judged without algebra."""
-        verdict = quick_verdict(self._answer, line) if marked(line) else None
+        verdict = judge_without_algebra(self._answer, line) if find_marked_answer(line) else None
         if verdict == 0:
             yield BAD
         elif verdict == 1:
-            number = final_answer(line)
-            value = None if number is None else amount(number)
+            number = find_final_answer(line)
+            value = None if number is None else parse_amount(number)
             if value in self._claimed - self._reached:
                 yield BAD
             else:
@@ -83,5 +86,5 @@ class _Told:
                 self._seen.add(self._answer)
 
 
-def _of_line(labels: list[int]) -> int:
+def _merge_line_labels(labels: list[int]) -> int:
     return BAD if BAD in labels else max(labels, default=NEUTRAL)

@@ -15,9 +15,25 @@ from contextlib import suppress
 
 from tasks.children.worker_pool import WorkerPool
 from tasks.language.rewards import math_worker
-from tasks.language.rewards.answers import BOX, STYLE, bare, clock, final_answer, final_clock, marked, unwrapped
-from tasks.language.rewards.choices import choice, gold_letter
-from tasks.language.rewards.numerals import EULER, NUMBER, amount, numbers, rewrite, same_number
+from tasks.language.rewards.answers import (
+    BOX,
+    STYLE,
+    find_final_answer,
+    find_final_clock_time,
+    find_marked_answer,
+    normalise_answer_text,
+    parse_clock_time,
+    strip_number_wrapping,
+)
+from tasks.language.rewards.choices import find_chosen_letter, parse_gold_letter
+from tasks.language.rewards.numerals import (
+    EULER,
+    NUMBER,
+    find_numbers,
+    is_same_number,
+    parse_amount,
+    rewrite_numbers_for_latex,
+)
 
 # A text whose number is not its value: LaTeX, powers, roots, fractions. Numbers themselves are looked at as a single
 # digit.
@@ -31,30 +47,30 @@ def verify_number(gold: str, response: str) -> float | None:
     answers.py decides which answer is the final one, as for the rubric and the accuracies. Words may stand beside a
     number on a `####` line; a box has to hold the number alone.
     """
-    gold = unwrapped(gold)
-    if amount(gold) is None:
+    gold = strip_number_wrapping(gold)
+    if parse_amount(gold) is None:
         return None
-    mark = marked(response)
+    mark = find_marked_answer(response)
     if mark is None:  # the last number, which may be the result of steps on its line
         text = response.rstrip().rpartition("\n")[2].rpartition("=")[2]
-    elif len(numbers(mark.text)) > 1 or (mark.boxed and amount(mark.text) is None):
+    elif len(find_numbers(mark.text)) > 1 or (mark.boxed and parse_amount(mark.text) is None):
         return None
     else:
         text = mark.text
     if ALGEBRA.search(NUMBER.sub("0", text)):
         return None
-    final = final_answer(response)
-    return float(final is not None and same_number(gold, final))
+    final = find_final_answer(response)
+    return float(final is not None and is_same_number(gold, final))
 
 
-def quick_verdict(gold: str, response: str) -> float | None:
+def judge_without_algebra(gold: str, response: str) -> float | None:
     """The verdict where no algebra is needed for it, else None; nan where there is no reference."""
     if not gold.strip():
         return math.nan
-    if gold_letter(gold):
+    if parse_gold_letter(gold):
         return verify_choice(gold, response)
-    if (time := clock(gold)) is not None:
-        return float(final_clock(response) == time)
+    if (time := parse_clock_time(gold)) is not None:
+        return float(find_final_clock_time(response) == time)
     return verify_number(gold, response)
 
 
@@ -62,16 +78,16 @@ def verify_choice(gold: str, response: str) -> float:
     """1.0 or 0.0 where the reference is a letter, of a question with choices; choices.py decides which letter is the
     answer.
     """
-    return float(choice(response) == gold_letter(gold))
+    return float(find_chosen_letter(response) == parse_gold_letter(gold))
 
 
-def as_latex(response: str) -> str:
+def extract_answer_latex(response: str) -> str:
     """The text for math-verify to read: what is marked as the answer, in a box; else the whole response."""
-    mark = marked(response)
-    return response if mark is None else in_box(mark.text)
+    mark = find_marked_answer(response)
+    return response if mark is None else format_boxed_answer(mark.text)
 
 
-def in_box(answer: str) -> str:
+def format_boxed_answer(answer: str) -> str:
     """The answer in a box, without percent signs: a comment in LaTeX, and 50% is also 50 (as in `same_number`)."""
     return f"{BOX}{answer.replace('%', '')}}}"
 
@@ -150,7 +166,7 @@ class Verifier:
         verdicts: dict[tuple[str, str], float] = {}
         hard = []
         for pair in dict.fromkeys(zip(golds, responses, strict=True)):  # a group's responses often agree
-            quick = quick_verdict(*pair)
+            quick = judge_without_algebra(*pair)
             if quick is None:
                 hard.append(pair)
             else:
@@ -175,10 +191,10 @@ class Verifier:
 
     def _judged(self, worker: VerifierWorker, pair: tuple[str, str]) -> float:
         gold, response = pair
-        reference = rewrite(unwrapped(gold))
-        answer = rewrite(as_latex(response), powers_of_e=not EULER.search(reference))
-        verdict = self._noted(worker, pair, worker.judge(in_box(reference), answer, near=True))
-        return 1.0 if verdict == 0 and same_text(gold, response) else verdict
+        reference = rewrite_numbers_for_latex(strip_number_wrapping(gold))
+        answer = rewrite_numbers_for_latex(extract_answer_latex(response), powers_of_e=not EULER.search(reference))
+        verdict = self._noted(worker, pair, worker.judge(format_boxed_answer(reference), answer, near=True))
+        return 1.0 if verdict == 0 and is_same_text(gold, response) else verdict
 
     def _noted(self, worker: VerifierWorker, pair: tuple[str, str], verdict: float) -> float:
         if verdict == 0 and not worker.alive():
@@ -186,9 +202,13 @@ class Verifier:
         return verdict
 
 
-def same_text(gold: str, response: str) -> bool:
+def is_same_text(gold: str, response: str) -> bool:
     """Whether the marked answer is the reference but for the styles that LaTeX sets its words in, such as `\\text{all
     of it}`.
     """
-    mark = marked(response)
-    return mark is not None and bool(STYLE.search(gold + mark.text)) and bare(mark.text) == bare(gold)
+    mark = find_marked_answer(response)
+    return (
+        mark is not None
+        and bool(STYLE.search(gold + mark.text))
+        and normalise_answer_text(mark.text) == normalise_answer_text(gold)
+    )

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from tasks.algorithms.common.errors import TrainingError
 from tasks.algorithms.language.experience import StepRewards
-from tasks.language.configs.parts.python_rewards import BY_MODEL, is_python
+from tasks.language.configs.parts.python_rewards import BY_MODEL, is_python_reward
 from tasks.language.rewards import python_functions
 from tasks.language.rewards.by_name.format import format
 from tasks.language.rewards.by_name.verifiable import verifiable
@@ -58,31 +58,31 @@ class Rewards:
     steps: StepRewards | None = None  # where a process reward model judged them
 
 
-def in_order(weights: Weights) -> list[str]:
+def list_counted_rewards(weights: Weights) -> list[str]:
     """The names that count, without functions of the user's, as they are added up: whatever the order of the
     weights.
     """
-    names = [name for name, weight in weights.items() if weight and not is_python(name)]
+    names = [name for name, weight in weights.items() if weight and not is_python_reward(name)]
     return sorted(names, key=lambda name: (ORDER.index(name) if name in ORDER else len(ORDER), name))
 
 
-def by_name(weights: Weights) -> dict[str, Reward]:
+def load_counted_rewards(weights: Weights) -> dict[str, Reward]:
     """Those that count and are files of by_name/, in the same order."""
-    return {name: load(name) for name in in_order(weights) if name not in BY_MODEL}
+    return {name: load(name) for name in list_counted_rewards(weights) if name not in BY_MODEL}
 
 
 @contextmanager
-def helpers(weights: Weights) -> Iterator[dict[str, Any]]:
+def open_reward_helpers(weights: Weights) -> Iterator[dict[str, Any]]:
     """The helpers of the rewards that count, by name, until the block ends; the verifier is there in any case."""
     with ExitStack() as ending:
         yield {
             name: ending.enter_context(reward.helper())
-            for name, reward in by_name(weights).items()
+            for name, reward in load_counted_rewards(weights).items()
             if reward.helper is not None and name not in ALWAYS
         }
 
 
-def rewards(
+def compute_weighted_rewards(
     answered: Sequence[AnsweredProblem],
     weights: Weights,
     verifier: Verifier,
@@ -98,8 +98,8 @@ def rewards(
     reward by columns that a prompt lacks adds nothing to its responses' sums, since that does not hang on the response;
     where no other counts, they have no reward. TrainingError where a reward model's score is not finite.
     """
-    judged = {**ALWAYS, **by_name(weights)}
-    parts = _parts(answered, judged, {**(helpers or {}), "verifiable": verifier})
+    judged = {**ALWAYS, **load_counted_rewards(weights)}
+    parts = _compute_reward_parts(answered, judged, {**(helpers or {}), "verifiable": verifier})
     for name, scores in (model_scores or {}).items():
         if scores.shape != (len(answered),):
             raise ValueError(f"{len(answered)} responses and scores of shape {tuple(scores.shape)}")
@@ -114,14 +114,14 @@ def rewards(
         if weights.get(name) and name not in parts:
             raise ValueError(f"{name} has weight {weights[name]}, and no scores were given")
     others, applies = torch.zeros(len(answered)), torch.zeros(len(answered), dtype=torch.bool)
-    for name in in_order(weights):
+    for name in list_counted_rewards(weights):
         columns = judged[name].columns if name in judged else None
         has = torch.tensor([columns is None or columns.has(response.columns) for response in answered])
         applies |= has
         if name != "process":  # 0 * nan is nan
             others = others + weights[name] * parts[name].masked_fill(~has, 0.0)
-    for name in sorted(name for name in weights if is_python(name) and weights[name]):
-        judgement = (functions or {})[name](*_given(answered))
+    for name in sorted(name for name in weights if is_python_reward(name) and weights[name]):
+        judgement = (functions or {})[name](*_collect_function_arguments(answered))
         parts[name], parts[name + FAILED] = torch.tensor(judgement.values), torch.tensor(judgement.failed).float()
         applies |= True
         others = others + weights[name] * parts[name]
@@ -130,7 +130,7 @@ def rewards(
     return Rewards(total, others, parts)
 
 
-def _parts(
+def _compute_reward_parts(
     answered: Sequence[AnsweredProblem], judged: Mapping[str, Reward], helpers: Mapping[str, Any]
 ) -> dict[str, Tensor]:
     """The values (N,) of each of these rewards, and what else is logged of them."""
@@ -145,12 +145,12 @@ def _parts(
     return parts
 
 
-def fault(row: Mapping[str, Any], columns: Columns, weights: Weights) -> str | None:
+def find_prompt_fault(row: Mapping[str, Any], columns: Columns, weights: Weights) -> str | None:
     """What the rewards that count need and a row of Prompts lacks; None where it has all.
 
     A reward by columns that the row itself names needs them; one that the stage counts passes over rows without.
     """
-    for name, reward in by_name(weights).items():
+    for name, reward in load_counted_rewards(weights).items():
         if reward.needs_answer and not row["answer"]:
             return f"there is no answer, which the reward {name} needs"
         by = reward.columns
@@ -158,12 +158,14 @@ def fault(row: Mapping[str, Any], columns: Columns, weights: Weights) -> str | N
         if by is not None and counts and (what := by.fault(columns)):
             return f"reward {name}: {what}"
     reserved = [name for name in TAKEN if name in columns]
-    if reserved and any(is_python(name) and weights[name] for name in weights):
+    if reserved and any(is_python_reward(name) and weights[name] for name in weights):
         return f"a column is called {reserved[0]}; expected another name, since rewards get the {reserved[0]} so"
     return None
 
 
-def _given(answered: Sequence[AnsweredProblem]) -> tuple[list[str], list[str], dict[str, list[Any]]]:
+def _collect_function_arguments(
+    answered: Sequence[AnsweredProblem],
+) -> tuple[list[str], list[str], dict[str, list[Any]]]:
     """Prompts, responses and columns as a function of the user's gets them; a column that a prompt lacks is None."""
     names = sorted({name for sample in answered for name in sample.columns} - {"question", "solution", "answer"})
     columns: dict[str, list[Any]] = {
@@ -174,12 +176,12 @@ def _given(answered: Sequence[AnsweredProblem]) -> tuple[list[str], list[str], d
     return [sample.question for sample in answered], [sample.response for sample in answered], columns
 
 
-def means(parts: Mapping[str, Tensor]) -> dict[str, float]:
+def average_reward_parts(parts: Mapping[str, Tensor]) -> dict[str, float]:
     """What is logged of each part (METRICS, after `rewards/`), all of them numbers."""
     averages = {}
     for name, values in parts.items():
         judged = values[~values.isnan()]
-        if is_python(name):
+        if is_python_reward(name):
             averages[name] = judged.mean().item() if len(judged) else 0.0
             averages[name + NONE] = values.isnan().float().mean().item()
         elif name.endswith(FAILED):

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 
-from tasks.language.rewards.equations import Equation, distinct, equations
-from tasks.language.rewards.numerals import amount, number_of, numbers
+from tasks.language.rewards.equations import Equation, parse_equations, select_distinct_equations
+from tasks.language.rewards.numerals import find_numbers, parse_amount, parse_optional_number
 
 Shape = tuple[tuple[str, ...], tuple[Fraction | None, ...]]
 
@@ -36,20 +36,20 @@ class StepShares:
 
 
 @lru_cache(maxsize=4096)
-def reference(solution: str) -> ReferenceSteps:
+def parse_reference_steps(solution: str) -> ReferenceSteps:
     """What the reference solution shows."""
-    steps = [step for step in distinct(equations(solution)) if step.holds]
+    steps = [step for step in select_distinct_equations(parse_equations(solution)) if step.holds]
     results: set[Fraction] = set()
     shapes: list[Shape] = []
     leaves: set[Fraction] = set()
     for step in steps:
-        shapes.append(_shape(step, results))
+        shapes.append(_compute_step_shape(step, results))
         leaves.update(set(step.operands) - results)
         results.add(step.result)
     return ReferenceSteps(tuple(steps), tuple(shapes), frozenset(leaves))
 
 
-def judge(question: str, solution: str, answer: str, steps: list[Equation]) -> StepShares:
+def judge_worked_steps(question: str, solution: str, answer: str, steps: list[Equation]) -> StepShares:
     """Hold `steps` against the reference `solution`.
 
     Known numbers are the question's, constants that the reference brings in, and results of earlier right steps. A
@@ -60,23 +60,23 @@ def judge(question: str, solution: str, answer: str, steps: list[Equation]) -> S
     """
     if not steps:
         return StepShares(0, Fraction(0), Fraction(0), frozenset())
-    worked = reference(solution)
-    right = _right_steps(question, worked, steps)
-    steps = distinct(steps)
+    worked = parse_reference_steps(solution)
+    right = _select_right_steps(question, worked, steps)
+    steps = select_distinct_equations(steps)
     reached = frozenset(step.result for step in right)
     used = {operand for step in right for operand in step.operands}
-    if number_of(answer) in reached and worked.leaves <= used:
+    if parse_optional_number(answer) in reached and worked.leaves <= used:
         share = Fraction(len(right), len(steps))
         return StepShares(len(steps), share, share, reached)
     matched = sum(step.result in reached for step in worked.steps)
     longest = max(len(worked.steps), len(steps))
-    credit = matched + Fraction(_set_up(worked, steps, right, reached), 2)
+    credit = matched + Fraction(_count_set_up_steps(worked, steps, right, reached), 2)
     return StepShares(len(steps), Fraction(matched, longest), credit / longest, reached)
 
 
-def sound(question: str, worked: ReferenceSteps, steps: list[Equation]) -> list[bool]:
+def judge_step_soundness(question: str, worked: ReferenceSteps, steps: list[Equation]) -> list[bool]:
     """Whether each step holds and uses numbers that are known where it stands: see `judge`."""
-    numbers_known = {amount(text) for text in numbers(question)} | worked.leaves
+    numbers_known = {parse_amount(text) for text in find_numbers(question)} | worked.leaves
     verdicts = []
     for step in steps:
         verdicts.append(step.holds and numbers_known.issuperset(step.operands))
@@ -85,24 +85,28 @@ def sound(question: str, worked: ReferenceSteps, steps: list[Equation]) -> list[
     return verdicts
 
 
-def leading(worked: ReferenceSteps, steps: list[Equation]) -> list[Equation]:
+def select_leading_steps(worked: ReferenceSteps, steps: list[Equation]) -> list[Equation]:
     """Those of sound steps that end in a result of the reference or lead to one that does; each once, the last
     first.
     """
     wanted, right = {step.result for step in worked.steps}, []
-    for step in reversed(distinct(steps)):
+    for step in reversed(select_distinct_equations(steps)):
         if step.result in wanted:
             right.append(step)
             wanted.update(step.operands)
     return right
 
 
-def _right_steps(question: str, worked: ReferenceSteps, steps: list[Equation]) -> list[Equation]:
+def _select_right_steps(question: str, worked: ReferenceSteps, steps: list[Equation]) -> list[Equation]:
     """Steps that hold, from known numbers, and end in a result of the reference or lead to a step that does."""
-    return leading(worked, [step for step, good in zip(steps, sound(question, worked, steps), strict=True) if good])
+    return select_leading_steps(
+        worked, [step for step, good in zip(steps, judge_step_soundness(question, worked, steps), strict=True) if good]
+    )
 
 
-def _set_up(worked: ReferenceSteps, steps: list[Equation], right: list[Equation], reached: frozenset[Fraction]) -> int:
+def _count_set_up_steps(
+    worked: ReferenceSteps, steps: list[Equation], right: list[Equation], reached: frozenset[Fraction]
+) -> int:
     """How many of the reference's steps that were not reached have a step of their shape among the wrong ones."""
     missing = Counter(
         shape for step, shape in zip(worked.steps, worked.shapes, strict=True) if step.result not in reached
@@ -112,12 +116,12 @@ def _set_up(worked: ReferenceSteps, steps: list[Equation], right: list[Equation]
     counted = {step.key for step in right}
     for step in steps:
         if step.key not in counted:
-            tried[_shape(step, claimed)] += 1
+            tried[_compute_step_shape(step, claimed)] += 1
         claimed.add(step.result)
     return (missing & tried).total()
 
 
-def _shape(step: Equation, earlier: set[Fraction]) -> Shape:
+def _compute_step_shape(step: Equation, earlier: set[Fraction]) -> Shape:
     """A step without its computed numbers: None stands for an earlier result. Order is kept where it matters."""
     operands = [None if operand in earlier else operand for operand in step.operands]
     if set(step.signs) in ({"+"}, {"*"}):

@@ -19,12 +19,16 @@ METRICS = {
 Labels = Sequence[Sequence[int]]
 
 
-def agreement(labels: Labels, truth: Labels, shares: Sequence[Sequence[float]] | None) -> dict[str, float]:
+def compute_label_agreement(
+    labels: Labels, truth: Labels, shares: Sequence[Sequence[float]] | None
+) -> dict[str, float]:
     """METRICS of solutions; the last two only with the `shares` of right roll-outs."""
-    labelled_bad, true = _bad(labels), _bad(truth)
+    labelled_bad, true = _flag_bad_steps(labels), _flag_bad_steps(truth)
     metrics = {
         "labels": float((labelled_bad == true).mean()),
-        "first_wrong": float(np.mean([_first(a) == _first(b) for a, b in zip(labels, truth, strict=True)])),
+        "first_wrong": float(
+            np.mean([_find_first_bad_step(a) == _find_first_bad_step(b) for a, b in zip(labels, truth, strict=True)])
+        ),
     }
     if shares is not None:
         share = np.concatenate([np.asarray(some, dtype=float) for some in shares])
@@ -34,11 +38,11 @@ def agreement(labels: Labels, truth: Labels, shares: Sequence[Sequence[float]] |
     return metrics
 
 
-def _bad(labels: Labels) -> NDArray[np.bool_]:
+def _flag_bad_steps(labels: Labels) -> NDArray[np.bool_]:
     return np.concatenate([np.asarray(some) == BAD for some in labels])
 
 
-def _first(labels: Sequence[int]) -> int:
+def _find_first_bad_step(labels: Sequence[int]) -> int:
     return [*labels, BAD].index(BAD)
 
 

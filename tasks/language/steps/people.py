@@ -9,7 +9,7 @@ from tasks.language.judgements.judgement_log import JudgementRecord
 from tasks.language.judgements.lines import Answer, Item, StepsValue
 
 
-def judged(record: JudgementRecord) -> list[tuple[Item, list[int]]]:
+def collect_judged_solutions(record: JudgementRecord) -> list[tuple[Item, list[int]]]:
     """Each solution that somebody judged step by step, with the majority's labels; of two judgements by one person the
     later counts.
     """
@@ -17,10 +17,13 @@ def judged(record: JudgementRecord) -> list[tuple[Item, list[int]]]:
     for judgement in record.judgements:
         if isinstance(judgement.value, StepsValue):
             labels_by_item.setdefault(judgement.item, {})[judgement.person] = judgement.value.labels
-    return [(record.items[item], majority([*labels.values()])) for item, labels in sorted(labels_by_item.items())]
+    return [
+        (record.items[item], merge_labels_by_majority([*labels.values()]))
+        for item, labels in sorted(labels_by_item.items())
+    ]
 
 
-def majority(labels: Sequence[Sequence[int | None]]) -> list[int]:
+def merge_labels_by_majority(labels: Sequence[Sequence[int | None]]) -> list[int]:
     """One label for each step from those of several people, None where a person did not judge the step.
 
     The most frequent label of those who judged the step; of equally frequent ones the worst. Steps behind the first
@@ -34,12 +37,12 @@ def majority(labels: Sequence[Sequence[int | None]]) -> list[int]:
     return step_labels
 
 
-def tokens(tokenizer: Tokenizer, answer: Answer) -> list[int]:
+def get_answer_tokens(tokenizer: Tokenizer, answer: Answer) -> list[int]:
     """The answer's own tokens where they are this tokenizer's, else those of its text."""
     answer_tokens = [*(answer.tokens or ())]
     ours = (
         answer_tokens
         and max(answer_tokens) < len(tokenizer)
-        and chat.decode(tokenizer, answer_tokens, answer.ended) == answer.text
+        and chat.decode_response(tokenizer, answer_tokens, answer.ended) == answer.text
     )
     return answer_tokens if ours else chat.encode_response(tokenizer, answer.text, answer.ended)

@@ -11,7 +11,7 @@ from tasks.algorithms.language import rollouts
 from tasks.algorithms.language.causal_lm import CausalLM
 from tasks.common.tables import Record
 from tasks.common.tokenizers import Tokenizer
-from tasks.common.tracking import progress
+from tasks.common.tracking import iterate_with_progress
 from tasks.language.data import chat
 from tasks.language.rewards.verifier import Verifier
 
@@ -29,15 +29,15 @@ class RolloutSettings:
     batch_size: int  # prefixes at a time
 
 
-def prefixes(solutions: Sequence[Record]) -> list[Prefix]:
+def collect_unfinished_prefixes(solutions: Sequence[Record]) -> list[Prefix]:
     """What has to be finished: every step's prefix once, the shortest first; a solution that is finished needs no
     completion.
     """
-    unfinished = {prefix for solution in solutions for prefix in _of_steps(solution) if prefix is not None}
+    unfinished = {prefix for solution in solutions for prefix in _list_step_prefixes(solution) if prefix is not None}
     return sorted(unfinished, key=lambda prefix: (len(prefix[1]), prefix))
 
 
-def soft_estimates(
+def compute_soft_estimates(
     policy: CausalLM,
     tokenizer: Tokenizer,
     end_tokens: Collection[int],
@@ -51,8 +51,8 @@ def soft_estimates(
 
     `prompts` has each prompt's tokens, `golds` its right answer. Equal prefixes of several solutions are finished once.
     """
-    wanted = prefixes(solutions)
-    drawn = rollouts.sample(
+    wanted = collect_unfinished_prefixes(solutions)
+    drawn = rollouts.sample_rollouts(
         policy,
         [[*prompts[prompt_id], *tokens] for prompt_id, tokens in wanted],
         samples=settings.samples,
@@ -63,11 +63,11 @@ def soft_estimates(
         batch_size=settings.batch_size,
     )
     shares: dict[Prefix, float] = {}
-    for batch in progress(drawn, -(-len(wanted) // settings.batch_size)):
+    for batch in iterate_with_progress(drawn, -(-len(wanted) // settings.batch_size)):
         some = wanted[len(shares) : len(shares) + settings.batch_size]
         begun = [prefix for prefix in some for _ in range(settings.samples)]
         texts = [
-            chat.decode(tokenizer, [*tokens, *more], ended)
+            chat.decode_response(tokenizer, [*tokens, *more], ended)
             for (_, tokens), more, ended in zip(begun, batch.responses(), batch.ended.tolist(), strict=True)
         ]
         right = verifier([golds[prompt_id] for prompt_id, _ in begun], texts)
@@ -75,17 +75,17 @@ def soft_estimates(
             verdicts = right[number * settings.samples : (number + 1) * settings.samples]
             shares[prefix] = sum(verdict == 1 for verdict in verdicts) / settings.samples
     return [
-        [float(solution["right"]) if prefix is None else shares[prefix] for prefix in _of_steps(solution)]
+        [float(solution["right"]) if prefix is None else shares[prefix] for prefix in _list_step_prefixes(solution)]
         for solution in solutions
     ]
 
 
-def hard_estimates(shares: Sequence[float]) -> list[int]:
+def compute_hard_estimates(shares: Sequence[float]) -> list[int]:
     """Labels: good where any completion is right, else bad."""
     return [1 if share else -1 for share in shares]
 
 
-def _of_steps(solution: Record) -> list[Prefix | None]:
+def _list_step_prefixes(solution: Record) -> list[Prefix | None]:
     """Each step's prefix, its own tokens included; None for the end of a solution that closed itself."""
     tokens = tuple(int(token) for token in solution["tokens"])
     step_prefixes: list[Prefix | None] = [(solution["prompt_id"], tokens[: end + 1]) for end in solution["ends"]]

@@ -11,7 +11,7 @@ from pandera.typing import Series
 from tasks.common.tables import Record, Table
 
 
-def _object(text: object) -> bool:
+def _is_json_object(text: object) -> bool:
     try:
         return isinstance(json.loads(str(text)), dict)
     except ValueError:
@@ -44,7 +44,7 @@ class Judgements(Table):
     @pa.dataframe_check(error="value is a JSON object")
     def value_is_read(cls, frame: pd.DataFrame) -> pd.Series:
         """It can be read."""
-        return frame["value"].map(_object).astype(bool)
+        return frame["value"].map(_is_json_object).astype(bool)
 
     @classmethod
     def of(cls, rows: Sequence[Record]) -> pd.DataFrame:

@@ -14,14 +14,14 @@ LEVELS = ("negligibly", "slightly", "", "significantly")  # by how much one resp
 STRENGTHS = tuple(f"{side} {f'{level} better'.strip()}" for side in "ab" for level in LEVELS)
 
 
-def _sum(points: object) -> int | None:
+def _sum_points(points: object) -> int | None:
     try:
         return int(sum(json.loads(str(points)).values()))
     except (ValueError, AttributeError, TypeError):
         return None
 
 
-def _ids(tokens: object) -> bool:
+def _has_valid_token_ids(tokens: object) -> bool:
     ids = np.asarray(tokens)
     return len(ids) > 0 and ids.dtype.kind in "iu" and bool(ids.min() >= 0)
 
@@ -42,10 +42,10 @@ class Annotations(Table):
     @pa.dataframe_check(error="the total is the sum of the criteria's points")
     def total_adds_up(cls, frame: pd.DataFrame) -> pd.Series:
         """The total is the sum of the criteria."""
-        return frame["total"] == frame["points"].map(_sum)
+        return frame["total"] == frame["points"].map(_sum_points)
 
 
-def level(strength: str) -> int:
+def get_strength_level(strength: str) -> int:
     """The place in LEVELS of a strength such as `a slightly better`."""
     return LEVELS.index(strength[1:].removesuffix("better").strip())
 
@@ -122,7 +122,7 @@ class Comparisons(Table):
         if len(columns) < 2:
             return pd.Series(not columns, index=frame.index)
         none = frame[columns].map(lambda tokens: tokens is None)
-        ids = frame[columns].map(lambda tokens: isinstance(tokens, list | np.ndarray) and _ids(tokens))
+        ids = frame[columns].map(lambda tokens: isinstance(tokens, list | np.ndarray) and _has_valid_token_ids(tokens))
         return none.all(axis=1) | ids.all(axis=1)
 
 

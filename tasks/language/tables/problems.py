@@ -17,7 +17,7 @@ OTHER_KINDS = {  # small test sets of generated problems, by the names of their 
 }
 
 
-def _object(text: object) -> bool:
+def _is_json_object_or_empty(text: object) -> bool:
     try:
         return text == "" or isinstance(json.loads(str(text)), dict)
     except ValueError:
@@ -58,7 +58,7 @@ class Questions(Table):
     def json_is_read(cls, frame: pd.DataFrame) -> pd.Series:
         """Both can be read."""
         good = pd.Series(True, index=frame.index)
-        for name, check in (("history", is_messages), ("columns", _object)):
+        for name, check in (("history", is_messages), ("columns", _is_json_object_or_empty)):
             if name in frame:
                 good &= frame[name].map(check).astype(bool)
         return good

@@ -10,12 +10,12 @@ from tasks.common.tables import Table
 LABELS = (-1, 0, 1)  # bad, neutral, good
 
 
-def steps_of(text: str) -> tuple[str, ...]:
+def split_steps(text: str) -> tuple[str, ...]:
     """A response's steps: its lines that are not blank."""
     return tuple(line for line in text.split("\n") if line.strip())
 
 
-def _list(values: object) -> bool:
+def _is_nonempty_list(values: object) -> bool:
     return isinstance(values, list | np.ndarray) and len(values) > 0
 
 
@@ -45,12 +45,12 @@ class Solutions(Table):
     @pa.dataframe_check(error="one label for each step, each -1, 0 or 1; the steps' ends rise to the last token")
     def steps_fit(cls, frame: pd.DataFrame) -> pd.Series:
         """Labels, and truth where it is there, are as many as ends."""
-        return frame.apply(_fits, axis=1) if len(frame) else pd.Series(dtype=bool)
+        return frame.apply(_has_matching_steps, axis=1) if len(frame) else pd.Series(dtype=bool)
 
 
-def _fits(row: pd.Series) -> bool:
+def _has_matching_steps(row: pd.Series) -> bool:
     lists = [row[name] for name in ("ends", "labels", "truth") if name in row]
-    if not all(_list(values) for values in [row["tokens"], *lists]):
+    if not all(_is_nonempty_list(values) for values in [row["tokens"], *lists]):
         return False
     ends, *labels = ([int(value) for value in values] for values in lists)
     shares = row.get("good")

@@ -11,9 +11,9 @@ from transformers import AutoConfig
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
 from tasks.algorithms.language.causal_lm import PretrainedModel
-from tasks.algorithms.language.completions import make_completions, token_logps
-from tasks.algorithms.language.rollouts import sample
-from tasks.algorithms.language.sequences import pack
+from tasks.algorithms.language.completions import compute_token_logps, make_completions
+from tasks.algorithms.language.rollouts import sample_rollouts
+from tasks.algorithms.language.sequences import pack_documents
 from tasks.common.errors import DataError
 
 WANTED = "expected an attention model, whose key-value cache has a place for each token of a row"
@@ -50,8 +50,12 @@ def check_model(name: str, model: PretrainedModel) -> None:
     """
     batch = make_completions(PROMPTS, OWNER, ANSWERS, pad=0)
     try:
-        shared_logps = token_logps(model, batch)
-        next(sample(model, PROMPTS, samples=2, max_new_tokens=3, temperature=1.0, end_tokens=(), seed=0, batch_size=2))
+        shared_logps = compute_token_logps(model, batch)
+        next(
+            sample_rollouts(
+                model, PROMPTS, samples=2, max_new_tokens=3, temperature=1.0, end_tokens=(), seed=0, batch_size=2
+            )
+        )
     except (AttributeError, IndexError, KeyError, NotImplementedError, RuntimeError, TypeError, ValueError) as error:
         what = f"{type(error).__name__}: {' '.join(str(error).split())}"
         raise DataError(
@@ -81,9 +85,11 @@ def check_packing(name: str, model: PretrainedModel, room: int | None) -> None:
                 f"tokens would not keep to; expected sft.packing false, or sft.max_length at most {window}"
             )
     first, second = ([5, 6, 7], [True] * 3), ([8, 9, 5, 6], [True] * 4)
-    alone = model(**pack([[second]], pad=0).on(model).inputs(), use_cache=False).logits[0]
+    alone = model(**pack_documents([[second]], pad=0).on(model).inputs(), use_cache=False).logits[0]
     try:
-        both = model(**pack([[first, second]], pad=0).on(model).inputs(), use_cache=False).logits[0, len(first[0]) :]
+        both = model(**pack_documents([[first, second]], pad=0).on(model).inputs(), use_cache=False).logits[
+            0, len(first[0]) :
+        ]
     except (IndexError, NotImplementedError, RuntimeError, TypeError, ValueError) as error:
         what = f"{type(error).__name__}: {' '.join(str(error).split())}"
         raise DataError(

@@ -14,9 +14,9 @@ import torch
 
 from tasks.algorithms.common import distributed, sharding
 from tasks.algorithms.common.errors import TrainingError
-from tasks.algorithms.common.precision import copy_rounded
+from tasks.algorithms.common.precision import copy_rounded_weights
 from tasks.algorithms.language import rollouts
-from tasks.algorithms.language.advantages import increments
+from tasks.algorithms.language.advantages import compute_reward_increments
 from tasks.algorithms.language.causal_lm import PretrainedCausalLM
 from tasks.algorithms.language.completions import Completions, make_completions
 from tasks.algorithms.language.experience import Experience, StepRewards
@@ -49,9 +49,9 @@ class SamplingEnvironment:
         """
         self.policy, self.tokenizer, self.judge, self.config = policy, tokenizer, judge, config
         self.rounded = rounded
-        self.rows = tables.records(table)
+        self.rows = tables.list_records(table)
         judge.check(self.rows)
-        self.encoded = prompts.encode_rows(tokenizer, self.rows)
+        self.encoded = prompts.encode_prompt_rows(tokenizer, self.rows)
         lengths = [*map(len, self.encoded)]
         for model in (policy, judge.scorer):
             if model is not None:
@@ -64,10 +64,10 @@ class SamplingEnvironment:
         `by_line` rewards are paid at the end of each line.
         """
         encoded_prompts = [self.encoded[index] for index in indices]
-        with sharding.whole(self.policy):
+        with sharding.hold_unsharded_model(self.policy):
             if self.rounded is not None:
-                copy_rounded(self.policy, self.rounded)
-            [drawn] = rollouts.sample(
+                copy_rounded_weights(self.policy, self.rounded)
+            [drawn] = rollouts.sample_rollouts(
                 self.policy if self.rounded is None else self.rounded,
                 encoded_prompts,
                 samples=samples,
@@ -79,25 +79,32 @@ class SamplingEnvironment:
                 batch_size=len(encoded_prompts),
                 shared=True,
             )
-        experience, judged = self._judged(indices[distributed.share(len(indices))], drawn, by_line)
-        if distributed.size() == 1:
+        experience, judged = self._judged(indices[distributed.get_local_slice(len(indices))], drawn, by_line)
+        if distributed.get_world_size() == 1:
             return experience
         whole = drawn.gathered()
-        names = distributed.gathered_names(judged.parts)
+        names = distributed.gather_names(judged.parts)
         unknown = torch.full_like(judged.total, torch.nan)
         columns = {"": judged.total, **{name: judged.parts.get(name, unknown) for name in names}}
-        total, *parts = distributed.gathered_columns(columns).values()
+        total, *parts = distributed.gather_columns(columns).values()
         paid = None
         if experience.paid is not None:
             room = (0, whole.tokens.shape[1] - experience.paid.shape[1])
-            paid = distributed.gathered(torch.nn.functional.pad(experience.paid, room))
+            paid = distributed.gather_rows(torch.nn.functional.pad(experience.paid, room))
         steps = None if experience.steps is None else experience.steps.gathered(whole.tokens.shape[1])
         responses, logged = (
             whole.completions(encoded_prompts, self.tokenizer.pad_token_id),
             dict(zip(names, parts, strict=True)),
         )
         return Experience(
-            responses, whole.logps, total, whole.ended, weighted_rewards.means(logged), logged, paid, steps
+            responses,
+            whole.logps,
+            total,
+            whole.ended,
+            weighted_rewards.average_reward_parts(logged),
+            logged,
+            paid,
+            steps,
         )
 
     def check_judged(self, indices: Sequence[int], experience: Experience) -> None:
@@ -150,7 +157,7 @@ class SamplingEnvironment:
             drawn.logps,
             judged.total,
             drawn.ended,
-            weighted_rewards.means(judged.parts),
+            weighted_rewards.average_reward_parts(judged.parts),
             judged.parts,
             steps=judged.steps,
         )
@@ -181,7 +188,7 @@ class SamplingEnvironment:
                 [self.rows[indices[prompt]] for prompt in owner], responses, [False] * len(cut)
             ).total
         worth[last] = experience.rewards
-        paid = increments(worth, (at_break | last) & ~worth.isnan())
+        paid = compute_reward_increments(worth, (at_break | last) & ~worth.isnan())
         return replace(experience, paid=paid.masked_fill(~experience.judged.unsqueeze(1), 0.0))
 
     def shown(self, indices: Sequence[int], experience: Experience) -> pd.DataFrame:
@@ -190,7 +197,7 @@ class SamplingEnvironment:
         return pd.DataFrame(
             {
                 "prompt": self.rows[indices[int(batch.owner[row])]]["question"],
-                "response": chat.decode(
+                "response": chat.decode_response(
                     self.tokenizer, batch.tokens[row][batch.mask[row]].tolist(), bool(experience.ended[row])
                 ),
                 "reward": experience.rewards[row].item(),

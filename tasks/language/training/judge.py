@@ -20,17 +20,17 @@ from tasks.common import models, tables
 from tasks.common.errors import ConfigError, DataError
 from tasks.common.tables import Record
 from tasks.common.tokenizers import Tokenizer
-from tasks.language.configs.parts.names import reward_names
+from tasks.language.configs.parts.names import list_reward_names
 from tasks.language.configs.parts.policies import SamplingConfig
-from tasks.language.configs.parts.python_rewards import BY_MODEL, is_python
+from tasks.language.configs.parts.python_rewards import BY_MODEL, is_python_reward
 from tasks.language.data import chat
 from tasks.language.rewards import reward_model_files, weighted_rewards
-from tasks.language.rewards.answers import without_thinking
+from tasks.language.rewards.answers import remove_thinking_blocks
 from tasks.language.rewards.by_name.rubric import rubric
 from tasks.language.rewards.python_functions import PythonFunction
 from tasks.language.rewards.reward import AnsweredProblem
 from tasks.language.rewards.verifier import Verifier
-from tasks.language.training.trained_model import frozen_dtype
+from tasks.language.training.trained_model import get_frozen_model_dtype
 
 SCORED_AT_ONCE = 128  # responses that the reward model reads in one pass; changes speed only
 METRICS = {f"rewards/{name}": text for name, text in weighted_rewards.METRICS.items()}
@@ -62,7 +62,7 @@ class Judge:
         self.weights, self.scorer, self.tokenizer, self.verifier = weights, scorer, tokenizer, verifier
         self.functions, self.helpers, self.columns, self.strip_thinking = functions, helpers, columns, strip_thinking
         self.graded = graded or any(counted.get("rubric") for counted in weights.values())
-        by_name = weighted_rewards.by_name(counting(weights))
+        by_name = weighted_rewards.load_counted_rewards(collect_counted_rewards(weights))
         self.by_columns = {name: reward for name, reward in by_name.items() if reward.columns is not None}
         self.unreadable: set[str] = set()  # prompts whose reference cannot be read, once they are known
         self.by_model = [name for name in BY_MODEL if any(counted.get(name) for counted in weights.values())]
@@ -70,7 +70,7 @@ class Judge:
     @property
     def judges_steps(self) -> bool:
         """Whether the reward model is one of steps."""
-        return self.scorer is not None and _reads_steps(self.scorer)
+        return self.scorer is not None and _is_process_reward_model(self.scorer)
 
     def grading(self) -> "Judge":
         """The same judge, which also computes the rubric's points of every answer."""
@@ -89,7 +89,9 @@ class Judge:
     def check(self, prompts: Sequence[Record]) -> None:
         """DataError with one line where a prompt has not what its reward reads: an answer, or columns of their own."""
         for row in prompts:
-            if wrong := weighted_rewards.fault(row, _columns(row), self.weights[row["reward"]]):
+            if wrong := weighted_rewards.find_prompt_fault(
+                row, _parse_further_columns(row), self.weights[row["reward"]]
+            ):
                 raise DataError(f"prompts: {row['prompt_id']}: {wrong}")
 
     def lacking(self, reward: str, parts: Mapping[str, float]) -> list[str]:
@@ -120,18 +122,20 @@ class Judge:
         A part that counts for some prompts is computed for all, so that each step has the same parts.
         """
         texts = [
-            chat.decode(self.tokenizer, row[kept], complete)
+            chat.decode_response(self.tokenizer, row[kept], complete)
             for row, kept, complete in zip(responses.tokens, responses.mask, ended, strict=True)
         ]
         if self.strip_thinking:
-            texts = [*map(without_thinking, texts)]
+            texts = [*map(remove_thinking_blocks, texts)]
         empty = dict.fromkeys(self.columns)
         answered = [
-            AnsweredProblem(row["question"], row["solution"], row["answer"], text, complete, empty | _columns(row))
+            AnsweredProblem(
+                row["question"], row["solution"], row["answer"], text, complete, empty | _parse_further_columns(row)
+            )
             for row, text, complete in zip(prompts, texts, ended, strict=True)
         ]
         kinds = [row["reward"] for row in prompts]
-        scores, at_ends = (None, None) if self.scorer is None else _scores(self.scorer, responses)
+        scores, at_ends = (None, None) if self.scorer is None else _score_responses(self.scorer, responses)
         total, others = torch.zeros(len(texts)), torch.zeros(len(texts))
         logged = [name for function in self.functions for name in (function, function + weighted_rewards.FAILED)]
         for name, reward in self.by_columns.items():
@@ -139,7 +143,7 @@ class Judge:
         parts = {name: torch.full((len(texts),), torch.nan) for name in logged}
         for kind in sorted(set(kinds)):
             rows = torch.tensor([index for index, other in enumerate(kinds) if other == kind])
-            part = weighted_rewards.rewards(
+            part = weighted_rewards.compute_weighted_rewards(
                 [answered[row] for row in rows.tolist()],
                 self.weights[kind],
                 self.verifier,
@@ -182,46 +186,46 @@ class Judge:
         return StepRewards(at_ends, torch.tensor(process), others, torch.tensor(rest, dtype=torch.float32))
 
 
-def _columns(row: Record) -> dict[str, object]:
+def _parse_further_columns(row: Record) -> dict[str, object]:
     """The row's further columns; none where its data set has none."""
     text = row.get("columns")
     columns: dict[str, object] = json.loads(text) if text else {}
     return columns
 
 
-def further_columns(table: pd.DataFrame) -> set[str]:
+def collect_further_columns(table: pd.DataFrame) -> set[str]:
     """The names of the further columns that some of the prompts have."""
-    return {name for row in tables.records(table) for name in _columns(row)}
+    return {name for row in tables.list_records(table) for name in _parse_further_columns(row)}
 
 
-def objective(scorer: PretrainedModel) -> str:
+def get_reward_model_objective(scorer: PretrainedModel) -> str:
     """What a reward model was trained on: outcome or process; else pairs, with which rankings are meant too."""
     model_objective: str = getattr(scorer.config, reward_model.OBJECTIVE, "pairs")
     return model_objective
 
 
 @torch.no_grad()
-def _scores(scorer: PretrainedModel, responses: Completions) -> tuple[Tensor, Tensor | None]:
+def _score_responses(scorer: PretrainedModel, responses: Completions) -> tuple[Tensor, Tensor | None]:
     """The score of each response (N,); by a process reward model also of each step (N, L), nan where none ends."""
     scores, at_ends = torch.zeros(len(responses)), torch.full(responses.mask.shape, torch.nan)
     for rows in accumulation.cut_into_micro_batches(responses, torch.arange(len(responses)), SCORED_AT_ONCE):
         part = responses.rows(rows)
-        if _reads_steps(scorer):
-            step_scores, ends = step_rewards.step_scores(scorer, part), step_rewards.ends(scorer, part)
+        if _is_process_reward_model(scorer):
+            step_scores, ends = step_rewards.score_steps(scorer, part), step_rewards.find_model_step_ends(scorer, part)
             at_ends[rows, : ends.shape[1]] = step_scores.masked_fill(~ends, torch.nan).cpu()
-            scores[rows] = step_rewards.combined(
+            scores[rows] = step_rewards.combine_step_scores(
                 step_scores, ends, getattr(scorer.config, step_rewards.STEP_SCORE)
             ).cpu()
         else:
-            scores[rows] = reward_model.score(scorer, part).cpu()
-    return scores, at_ends if _reads_steps(scorer) else None
+            scores[rows] = reward_model.score_responses(scorer, part).cpu()
+    return scores, at_ends if _is_process_reward_model(scorer) else None
 
 
-def _reads_steps(scorer: PretrainedModel) -> bool:
-    return objective(scorer) == "process"
+def _is_process_reward_model(scorer: PretrainedModel) -> bool:
+    return get_reward_model_objective(scorer) == "process"
 
 
-def check_objective(scorer: Path, model_objective: str, wanted: Sequence[str]) -> None:
+def check_reward_model_objective(scorer: Path, model_objective: str, wanted: Sequence[str]) -> None:
     """ConfigError with one line where a reward that counts needs a reward model of another objective than
     `model_objective`.
     """
@@ -234,13 +238,13 @@ def check_objective(scorer: Path, model_objective: str, wanted: Sequence[str]) -
             )
 
 
-def counting(weights: Mapping[str, weighted_rewards.Weights]) -> weighted_rewards.Weights:
+def collect_counted_rewards(weights: Mapping[str, weighted_rewards.Weights]) -> weighted_rewards.Weights:
     """The rewards that count for some prompts, whatever the data sets of these ask for."""
     return {name: 1.0 for counted in weights.values() for name, weight in counted.items() if weight}
 
 
 @contextmanager
-def judging(
+def open_judge(
     config: SamplingConfig,
     kinds: Collection[str],
     tokenizer: Tokenizer,
@@ -254,7 +258,7 @@ def judging(
     `files` is the file or folder of the functions in Python that count, `columns` what they may ask for besides the
     usual.
     """
-    if unknown := {kind for kind in kinds if not is_python(kind)} - {"policy", *reward_names()}:
+    if unknown := {kind for kind in kinds if not is_python_reward(kind)} - {"policy", *list_reward_names()}:
         raise DataError(f"prompts: the reward of some is {min(unknown)}, of which nothing is known")
     counted: dict[str, weighted_rewards.Weights] = {kind: {kind: 1.0} for kind in kinds}
     if "policy" in kinds:
@@ -265,17 +269,17 @@ def judging(
             f"params.yaml: reward_model_path: {scorer} holds no config.json, but the reward asks for a reward model; "
             "that of the pipeline is in data/reward_model"
         )
-    model = reward_model_files.load(scorer, frozen_dtype(config.training)) if wanted else None
+    model = reward_model_files.load_reward_model(scorer, get_frozen_model_dtype(config.training)) if wanted else None
     if wanted and models.load_tokenizer(scorer).get_vocab() != tokenizer.get_vocab():
         raise DataError(f"{scorer}: the reward model has another tokenizer than the policy that it is to score")
     if model is not None:
-        check_objective(scorer, objective(model), wanted)
-    python_names = sorted({name for part in counted.values() for name in part if part[name] and is_python(name)})
+        check_reward_model_objective(scorer, get_reward_model_objective(model), wanted)
+    python_names = sorted({name for part in counted.values() for name in part if part[name] and is_python_reward(name)})
     functions = {name: PythonFunction(name, files, config.reward_seconds) for name in python_names}
     with ExitStack() as ending:
         for function in functions.values():
             ending.callback(function.close)
         verifier = ending.enter_context(Verifier())
-        helpers = ending.enter_context(weighted_rewards.helpers(counting(counted)))
+        helpers = ending.enter_context(weighted_rewards.open_reward_helpers(collect_counted_rewards(counted)))
         strip = config.strip_thinking
         yield Judge(counted, model, tokenizer, verifier, functions, helpers, columns=columns, strip_thinking=strip)

@@ -20,7 +20,7 @@ from tasks.language.tables.rollouts import FILE, RolloutTable
 STEPS, GROUPS, ANSWERS, TOKENS = 12, 2, 8, 256  # of a training, a step, a prompt and an answer
 
 
-def kept_steps(steps: int) -> list[int]:
+def select_evenly_spaced_steps(steps: int) -> list[int]:
     """The steps that are kept: the first, the last, and others spread evenly between them."""
     return sorted({1 + round(number * (steps - 1) / (STEPS - 1)) for number in range(STEPS)})
 
@@ -29,7 +29,7 @@ class KeptRollouts:
     """Looks at the samples of each step, and is part of a training's state, so that a resumed one keeps the same."""
 
     def __init__(self, steps: int, temperature: float) -> None:
-        self.wanted, self.temperature = kept_steps(steps), temperature
+        self.wanted, self.temperature = select_evenly_spaced_steps(steps), temperature
         self.rows: list[Record] = []
 
     def __call__(self, step: int, experience: Experience, advantages: Tensor) -> None:
@@ -44,7 +44,7 @@ class KeptRollouts:
             for sample, row in enumerate((batch.owner == group).nonzero().flatten().tolist()[:ANSWERS]):
                 length = int(batch.mask[row].sum())
                 kept = slice(0, min(length, TOKENS))
-                parts = {name: _number(values[row].item()) for name, values in experience.parts.items()}
+                parts = {name: _nan_to_none(values[row].item()) for name, values in experience.parts.items()}
                 self.rows.append(
                     {
                         "step": step,
@@ -64,8 +64,8 @@ class KeptRollouts:
 
     def write(self, out: Path) -> None:
         """Write the table beside the policy in `out`; of several processes the first does."""
-        if processes.is_main():
-            tables.write(RolloutTable, pd.DataFrame(self.rows), out / FILE)
+        if processes.is_main_process():
+            tables.write_table(RolloutTable, pd.DataFrame(self.rows), out / FILE)
 
     def state_dict(self) -> dict[str, Tensor]:
         """The rows, as the bytes of their JSON."""
@@ -76,6 +76,6 @@ class KeptRollouts:
         self.rows = json.loads(bytes(state["rows"].tolist()))
 
 
-def _number(value: float) -> float | None:
+def _nan_to_none(value: float) -> float | None:
     """JSON has no NaN: a part that a response does not have is null."""
     return None if value != value else value

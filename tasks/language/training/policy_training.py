@@ -13,18 +13,18 @@ from torch import Tensor
 from tasks.algorithms.language.causal_lm import PretrainedCausalLM
 from tasks.algorithms.language.experience import Experience
 from tasks.common import models, tables, tracking
-from tasks.common.checkpoints import Best, ResumableTraining, Stateful, resumable
-from tasks.common.config import settings_of
+from tasks.common.checkpoints import Best, ResumableTraining, Stateful, open_resumable_training
+from tasks.common.config import build_settings
 from tasks.common.errors import ConfigError
 from tasks.common.tokenizers import Tokenizer
 from tasks.common.tracking import Row
 from tasks.language.configs.parts.policies import PolicyConfig
-from tasks.language.rewards.answers import strict_answer
+from tasks.language.rewards.answers import find_strict_answer
 from tasks.language.tables.problems import Prompts
 from tasks.language.training import trained_model
 from tasks.language.training.environment import SamplingEnvironment
 from tasks.language.training.judge import METRICS as JUDGE_METRICS
-from tasks.language.training.judge import further_columns, judging
+from tasks.language.training.judge import collect_further_columns, open_judge
 from tasks.language.training.kept_rollouts import KeptRollouts
 from tasks.language.training.trained_model import TrainedModel
 from tasks.stage import Metrics
@@ -83,11 +83,11 @@ class Trainee:
         """Judged responses to the step's prompts; some of them are kept with the run as a table now and then."""
         indices = self.training_problems.of_step(step, self.config.prompts_per_step)
         experience = self.training_problems.sample(indices, self.config.samples, step, by_line)
-        tracking.log(self.training_problems.judge.seconds(), step)
+        tracking.record_metrics(self.training_problems.judge.seconds(), step)
         if self.config.show_every and (step == 1 or step % self.config.show_every == 0):
-            tracking.log_table(self.training_problems.shown(indices, experience), f"samples/step-{step:05d}.json")
+            tracking.record_table(self.training_problems.shown(indices, experience), f"samples/step-{step:05d}.json")
         self.training_problems.check_judged(indices, experience)
-        return replace(experience, logged={**experience.logged, **lengths(experience)})
+        return replace(experience, logged={**experience.logged, **compute_lengths_by_correctness(experience)})
 
     def collect_by_line(self, step: int) -> Experience:
         """The same, with rewards paid at the end of each line."""
@@ -102,9 +102,12 @@ class Trainee:
         rows = self.held_out.rows
         experience = self.held_out.sample(range(len(rows)), 1, 0)
         gold = {"eval_accuracy": "rewards/verifiable"} if any(row["answer"] for row in rows) else {}
-        if any(strict_answer(row["solution"]) is not None for row in rows):
+        if any(find_strict_answer(row["solution"]) is not None for row in rows):
             gold["eval_rubric"] = "rewards/rubric"
-        return {**evaluated(experience.rewards), **{name: experience.logged[part] for name, part in gold.items()}}
+        return {
+            **summarize_eval_rewards(experience.rewards),
+            **{name: experience.logged[part] for name, part in gold.items()},
+        }
 
     def train(self, fit: Fit, state: Mapping[str, Stateful], out: Path, curves: Path) -> Metrics:
         """Drain `fit(start)`, which trains from step `start` + 1 on and shows `rollouts` its samples; the policy goes
@@ -123,7 +126,7 @@ class Trainee:
         tables.write_curves(rows, curves)
         self.trained.save(self.tokenizer, out)
         self.rollouts.write(out)
-        metrics = tables.final_metrics(rows)
+        metrics = tables.compute_final_metrics(rows)
         if (share := metrics["completions/clipped_ratio"]) > 0.5:
             print(
                 f"{100 * share:.0f} % of the answers in the last tenth of the steps were cut off at max_new_tokens = "
@@ -134,7 +137,7 @@ class Trainee:
         return metrics
 
 
-def evaluated(rewards: Tensor) -> dict[str, float]:
+def summarize_eval_rewards(rewards: Tensor) -> dict[str, float]:
     """The mean of rewards (N,), nan for none, as METRICS has it: an answer that nobody could judge must not be the best
     of them.
     """
@@ -146,7 +149,7 @@ def evaluated(rewards: Tensor) -> dict[str, float]:
     }
 
 
-def lengths(experience: Experience) -> dict[str, float]:
+def compute_lengths_by_correctness(experience: Experience) -> dict[str, float]:
     """The mean lengths of right and of other samples, as METRICS has them."""
     right, tokens = experience.parts["verifiable"] == 1, experience.completions.mask.sum(1).float()
     groups = {"right": tokens[right], "wrong": tokens[~right]}
@@ -192,31 +195,31 @@ class Watch:
         self.best.load_state_dict({name: tensor for name, tensor in state.items() if not name.startswith(LATEST)})
 
 
-def learning_settings(config: PolicyConfig, kind: type[Settings]) -> Settings:
+def build_algorithm_settings(config: PolicyConfig, kind: type[Settings]) -> Settings:
     """An algorithm's settings; its temperature is that of the distribution that is trained."""
-    settings = settings_of(config, kind)
+    settings = build_settings(config, kind)
     return replace(settings, temperature=config.trained_temperature or config.temperature)
 
 
 @contextmanager
-def trainee(stage: str, config: PolicyConfig, sources: Sources) -> Iterator[Trainee]:
+def open_trainee(stage: str, config: PolicyConfig, sources: Sources) -> Iterator[Trainee]:
     """The policy of `sources` with what it is asked and how its answers are judged, until the block ends."""
     torch.manual_seed(config.seed)
     trained, tokenizer = (
-        trained_model.load(sources.policy, config.training, config.lora),
+        trained_model.load_trainable_model(sources.policy, config.training, config.lora),
         models.load_tokenizer(sources.policy),
     )
-    prompts = tables.read(Prompts, sources.mixture / "prompts.parquet")
-    held_out = tables.read(Prompts, sources.mixture / "validation.parquet").head(config.evaluate_prompts)
+    prompts = tables.read_table(Prompts, sources.mixture / "prompts.parquet")
+    held_out = tables.read_table(Prompts, sources.mixture / "validation.parquet").head(config.evaluate_prompts)
     if config.evaluate_every and held_out.empty:
         raise ConfigError(
             f"params.yaml: {stage}.evaluate_every: there are no held-out prompts to evaluate on; raise "
             "mixture.validation_share, or set 0 here"
         )
-    kinds, columns = {*prompts["reward"], *held_out["reward"]}, further_columns(prompts)
+    kinds, columns = {*prompts["reward"], *held_out["reward"]}, collect_further_columns(prompts)
     with (
-        judging(config, kinds, tokenizer, sources.reward_model, sources.reward_files, columns) as judge,
-        resumable(stage, config, *vars(sources).values()) as checkpoints,
+        open_judge(config, kinds, tokenizer, sources.reward_model, sources.reward_files, columns) as judge,
+        open_resumable_training(stage, config, *vars(sources).values()) as checkpoints,
     ):
         rounded = trained.rounded() if config.sampler_precision == "bf16" else None
         training = SamplingEnvironment(trained.model, tokenizer, prompts, judge, config, rounded)

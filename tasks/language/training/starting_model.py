@@ -8,7 +8,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig
 
 from tasks.algorithms.language.causal_lm import PretrainedCausalLM
 from tasks.common import model_files
-from tasks.common.config_faults import no_model
+from tasks.common.config_faults import describe_missing_model
 from tasks.common.errors import ConfigError
 from tasks.common.tokenizers import Tokenizer
 from tasks.language.data import chat
@@ -44,7 +44,7 @@ class Sizes(Protocol):
         ...
 
 
-def architecture(sizes: Sizes, tokenizer: Tokenizer) -> LlamaConfig:
+def build_llama_config(sizes: Sizes, tokenizer: Tokenizer) -> LlamaConfig:
     """A Llama with tied embeddings and a feed-forward layer 8/3 as wide as the states, as in arXiv:2302.13971."""
     return LlamaConfig(
         vocab_size=len(tokenizer),
@@ -62,13 +62,13 @@ def architecture(sizes: Sizes, tokenizer: Tokenizer) -> LlamaConfig:
     )
 
 
-def existing(name: str | Path, at: Mapping[str, Any]) -> tuple[PretrainedCausalLM, Tokenizer]:
+def load_existing_model(name: str | Path, at: Mapping[str, Any]) -> tuple[PretrainedCausalLM, Tokenizer]:
     """A model that someone trained already, given a chat template and a padding token where it has none.
 
     `name` is a folder or a hub's id, and `at` are further arguments of from_pretrained.
     """
     architectures.check_config({"pretrained_model_name_or_path": name, **at})
-    model: PretrainedCausalLM = model_files.load(AutoModelForCausalLM, name, **at).eval()
+    model: PretrainedCausalLM = model_files.load_checked_model(AutoModelForCausalLM, name, **at).eval()
     tokenizer = model_files.load_tokenizer(name, **at)
     architectures.check_model(str(name), model)
     model_files.check_tokenizer(name, tokenizer, model.get_input_embeddings().num_embeddings)
@@ -82,8 +82,8 @@ def existing(name: str | Path, at: Mapping[str, Any]) -> tuple[PretrainedCausalL
     return model, tokenizer
 
 
-def in_folder(folder: Path, said_by: str) -> tuple[PretrainedCausalLM, Tokenizer]:
+def load_model_from_folder(folder: Path, said_by: str) -> tuple[PretrainedCausalLM, Tokenizer]:
     """The model in a folder; ConfigError with one line, which names what `said_by` says so, where there is none."""
     if not (folder / "config.json").is_file():
-        raise ConfigError(f"{said_by}: {folder} {no_model(folder)}")
-    return existing(folder, {"local_files_only": True})
+        raise ConfigError(f"{said_by}: {folder} {describe_missing_model(folder)}")
+    return load_existing_model(folder, {"local_files_only": True})

@@ -16,10 +16,16 @@ import torch
 from tasks.algorithms.common import sharding
 from tasks.algorithms.common.optimizer import Optimizer, OptimizerSettings
 from tasks.algorithms.language import sft
-from tasks.algorithms.language.sequences import SequenceBatch, grouped, pack, packed, shuffled
+from tasks.algorithms.language.sequences import (
+    SequenceBatch,
+    assign_documents_to_rows,
+    iterate_length_grouped_batches,
+    iterate_shuffled_batches,
+    pack_documents,
+)
 from tasks.common import models, tables
-from tasks.common.checkpoints import resumable
-from tasks.common.config import settings_of
+from tasks.common.checkpoints import open_resumable_training
+from tasks.common.config import build_settings
 from tasks.common.errors import DataError
 from tasks.common.tokenizers import Tokenizer
 from tasks.common.tracking import Row
@@ -47,13 +53,13 @@ class Data:
     validation: pd.DataFrame
 
 
-def read(demonstrations: Path, skip: int, count: int) -> Data:
+def read_fine_tuning_data(demonstrations: Path, skip: int, count: int) -> Data:
     """`count` demonstrations of the folder behind the first `skip`, and all held-out ones."""
-    train = tables.read(Demonstrations, demonstrations / "train.parquet").iloc[skip:].head(count)
-    return Data(train, tables.read(Demonstrations, demonstrations / "validation.parquet"))
+    train = tables.read_table(Demonstrations, demonstrations / "train.parquet").iloc[skip:].head(count)
+    return Data(train, tables.read_table(Demonstrations, demonstrations / "validation.parquet"))
 
 
-def train(
+def train_supervised(
     stage: str, config: SupervisedConfig, epochs: int, data: Data, inputs: Sequence[Path], out: Path, curves: Path
 ) -> Metrics:
     """Fine-tune the model in the first of `inputs`, which are all that the stage reads; write it to `out`, its curve to
@@ -61,16 +67,19 @@ def train(
     """
     policy = inputs[0]
     torch.manual_seed(config.seed)
-    trained, tokenizer = trained_model.load(policy, config.training, config.lora), models.load_tokenizer(policy)
+    trained, tokenizer = (
+        trained_model.load_trainable_model(policy, config.training, config.lora),
+        models.load_tokenizer(policy),
+    )
     model = trained.model
     learned, held_out = (Encoded(part, tokenizer, config, stage) for part in (data.train, data.validation))
     for name, part in (("demonstrations", learned), ("held-out demonstrations", held_out)):
         chat.check_positions(model, part.lengths, f"the {name}", limited_by=f"{stage}.max_length")
     if config.packing:
-        with sharding.whole(model):
+        with sharding.hold_unsharded_model(model):
             architectures.check_packing(str(policy), model, config.max_length)
     batches = learned.batches(config.batch_size, epochs, config.seed)
-    settings = settings_of(config.training, OptimizerSettings)
+    settings = build_settings(config.training, OptimizerSettings)
     optimizer = Optimizer(model, config.learning_rate, len(batches), config.clip, settings)
 
     def measured() -> dict[str, float]:
@@ -78,7 +87,7 @@ def train(
         training.
         """
         parts = (held_out.batch(rows) for rows in held_out.batches(config.batch_size, 1, config.seed))
-        return sft.evaluate(trained.model, parts)
+        return sft.evaluate_held_out_loss(trained.model, parts)
 
     def fit(start: int) -> Iterator[Row]:
         every = config.evaluate_every
@@ -91,7 +100,7 @@ def train(
             yield {**row, **before}
             before = {}
 
-    with resumable(stage, config, *inputs) as training:
+    with open_resumable_training(stage, config, *inputs) as training:
         rows = training.run(fit, {"model": trained.weights, "optimizer": optimizer}, len(batches))
         final = measured()
         if config.evaluate_every:
@@ -115,11 +124,11 @@ class Encoded:
         self.grouped = config.group_by_length
         self.truncated = self.dropped = 0
         self.rows: list[tuple[list[int], list[bool]]] = []
-        prompts.warn_of_tools(tokenizer, table["messages"])
-        _warn_of_markers(stage, tokenizer, table["text"])
-        for number, row in enumerate(tables.records(table)):
+        prompts.warn_of_unread_tools(tokenizer, table["messages"])
+        _warn_of_foreign_control_tokens(stage, tokenizer, table["text"])
+        for number, row in enumerate(tables.list_records(table)):
             try:
-                tokens, learned = encode(tokenizer, row["messages"], row["text"], config.learn_end)
+                tokens, learned = encode_demonstration(tokenizer, row["messages"], row["text"], config.learn_end)
             except DataError as error:
                 raise DataError(f"demonstrations: row {number} ({row['demonstration_id']}): {error}") from None
             self._add(tokens, learned, config)
@@ -160,22 +169,22 @@ class Encoded:
         """
         generator, count = torch.Generator().manual_seed(seed), len(self.rows)
         if self.room is None:
-            by_length = grouped(self.lengths, size, epochs, generator)
-            batches = by_length if self.grouped else shuffled(count, size, epochs, generator)
+            by_length = iterate_length_grouped_batches(self.lengths, size, epochs, generator)
+            batches = by_length if self.grouped else iterate_shuffled_batches(count, size, epochs, generator)
             return [[[row] for row in batch] for batch in batches]
         packed_batches: list[list[list[int]]] = []
         for _ in range(epochs):
-            order = list(chain.from_iterable(shuffled(count, size, 1, generator)))
-            rows = packed(self.lengths, order, self.room)
+            order = list(chain.from_iterable(iterate_shuffled_batches(count, size, 1, generator)))
+            rows = assign_documents_to_rows(self.lengths, order, self.room)
             packed_batches += [rows[start : start + size] for start in range(0, len(rows), size)]
         return packed_batches
 
     def batch(self, rows: Sequence[Sequence[int]]) -> SequenceBatch:
         """Rows of demonstrations, by their numbers."""
-        return pack([[self.rows[number] for number in row] for row in rows], self.pad)
+        return pack_documents([[self.rows[number] for number in row] for row in rows], self.pad)
 
 
-def _warn_of_markers(stage: str, tokenizer: Tokenizer, texts: Iterable[str]) -> None:
+def _warn_of_foreign_control_tokens(stage: str, tokenizer: Tokenizer, texts: Iterable[str]) -> None:
     """A line on standard error where texts have control tokens of another model's template, which are plain characters
     here.
     """
@@ -191,21 +200,23 @@ def _warn_of_markers(stage: str, tokenizer: Tokenizer, texts: Iterable[str]) -> 
         )
 
 
-def encode(tokenizer: Tokenizer, messages: str, text: str, learn_end: bool) -> tuple[list[int], list[bool]]:
+def encode_demonstration(
+    tokenizer: Tokenizer, messages: str, text: str, learn_end: bool
+) -> tuple[list[int], list[bool]]:
     """A row of Demonstrations as tokens, and which of them are learned: the assistant's, or all of a plain text.
 
     Without `learn_end` they are learned but for the token that ends them.
     """
-    tokens, learned = _encode(tokenizer, messages, text)
+    tokens, learned = _encode_with_loss_mask(tokenizer, messages, text)
     if learn_end:
         return tokens, learned
     end = tokenizer.eos_token_id if text else chat.end_token(tokenizer)
     return tokens, [is_learned and token != end for token, is_learned in zip(tokens, learned, strict=True)]
 
 
-def _encode(tokenizer: Tokenizer, messages: str, text: str) -> tuple[list[int], list[bool]]:
+def _encode_with_loss_mask(tokenizer: Tokenizer, messages: str, text: str) -> tuple[list[int], list[bool]]:
     if not text:
-        return conversations.encode_conversation(tokenizer, forms.from_json(messages))
+        return conversations.encode_conversation(tokenizer, forms.parse_messages_json(messages))
     if tokenizer.eos_token_id is None:
         raise DataError("the tokenizer has no end token; expected an eos_token in tokenizer_config.json")
     tokens = tokenizer(text, add_special_tokens=False)[

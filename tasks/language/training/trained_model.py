@@ -10,10 +10,10 @@ from typing import Any, Generic, TypeVar
 import torch
 
 from tasks.algorithms.common import distributed, gradient_checkpointing, sharding
-from tasks.algorithms.common.precision import TrainedWeights, compute_dtype, in_full, set_precision
+from tasks.algorithms.common.precision import TrainedWeights, get_compute_dtype, restore_full_precision, set_precision
 from tasks.algorithms.language.causal_lm import CausalLM, PretrainedCausalLM, PretrainedModel
 from tasks.algorithms.language.critic import Critic
-from tasks.algorithms.language.lm_head import try_head
+from tasks.algorithms.language.lm_head import probe_head
 from tasks.common import adapters, models
 from tasks.common.errors import ConfigError
 from tasks.common.tokenizers import Tokenizer
@@ -38,12 +38,12 @@ class TrainedModel(Generic[Model]):
         small = config.precision == "pure_bf16" or (adapter is not None and config.precision == "bf16")
         self.model = loaded("bfloat16" if small else "float32")
         self._add_adapter(self.model)
-        if distributed.divides_model():
+        if distributed.is_model_sharded():
             self._divide()
         set_precision(self.model, config.precision)
         if config.gradient_checkpointing:
             try:
-                gradient_checkpointing.enable(self.model)
+                gradient_checkpointing.enable_gradient_checkpointing(self.model)
             except ValueError as error:
                 name = self.model.name_or_path
                 raise ConfigError(f"params.yaml: training.gradient_checkpointing: {name}: {error}") from None
@@ -68,12 +68,12 @@ class TrainedModel(Generic[Model]):
         An adapter is merged into the weights, and stands in `out`/adapter besides; or it stands beside the weights that
         it was trained on, from where transformers and `models.load_model` load both.
         """
-        if self.adapter is None and distributed.divides_model():
+        if self.adapter is None and distributed.is_model_sharded():
             models.save_model(self.model, tokenizer, out, self.weights.state_dict())
             return
         if self.adapter is None:
             if self.config.precision == "bf16":
-                in_full(self.model)
+                restore_full_precision(self.model)
             models.save_model(self.model, tokenizer, out)
             return
         if self.config.precision != "fp32":  # the weights below the adapter were rounded
@@ -81,10 +81,10 @@ class TrainedModel(Generic[Model]):
             self.model = self.loaded("float32")
             self._add_adapter(self.model)
             TrainedWeights(self.model).load_state_dict(trained)
-        adapters.save(self.model, out / "adapter" if self.adapter.merge else out)
+        adapters.save_adapter(self.model, out / "adapter" if self.adapter.merge else out)
         if not self.adapter.merge:
             self._save_base(tokenizer, out)
-        adapters.merge(self.model)
+        adapters.merge_adapters(self.model)
         if self.adapter.merge:
             if self.config.precision == "pure_bf16":
                 set_precision(self.model, "pure_bf16")
@@ -97,13 +97,13 @@ class TrainedModel(Generic[Model]):
                 "params.yaml: lora: a model with an adapter cannot be divided; expected lora null, or in dvc.yaml "
                 "meta.resources.shard: optimizer"
             )
-        try_head(self.model)  # not when one process alone has come to need it
-        _divide(self.model if getattr(self.model, "score", None) is None else self.model.base_model, self.config)
+        probe_head(self.model)  # not when one process alone has come to need it
+        _shard_module(self.model if getattr(self.model, "score", None) is None else self.model.base_model, self.config)
 
     def _add_adapter(self, model: Model) -> None:
         if self.adapter is not None:
             adapter_settings = self.adapter.model_dump(exclude={"merge"})
-            adapters.add(model, **{"dropout": 0.0, **adapter_settings})
+            adapters.add_adapter(model, **{"dropout": 0.0, **adapter_settings})
 
     def _save_base(self, tokenizer: Tokenizer, out: Path) -> None:
         """Write the model without its adapter, with the head that was trained."""
@@ -127,7 +127,7 @@ class WithoutAdapter:
 
     def __call__(self, **inputs: Any) -> Any:
         """What the policy makes of the inputs without its adapter."""
-        with adapters.switched_off(self.policy):
+        with adapters.disable_adapters(self.policy):
             return self.policy(**inputs)
 
     def __getattr__(self, name: str) -> Any:
@@ -135,37 +135,41 @@ class WithoutAdapter:
         return getattr(self.policy, name)
 
 
-def load(path: Path, config: TrainingConfig, adapter: AdapterConfig | None = None) -> TrainedModel[PretrainedCausalLM]:
+def load_trainable_model(
+    path: Path, config: TrainingConfig, adapter: AdapterConfig | None = None
+) -> TrainedModel[PretrainedCausalLM]:
     """The causal language model at `path`, about to be trained."""
     return TrainedModel(partial(models.load_model, path), config, adapter)
 
 
-def new_reference(path: Path, trained: TrainedModel[PretrainedCausalLM]) -> CausalLM:
+def build_reference_model(path: Path, trained: TrainedModel[PretrainedCausalLM]) -> CausalLM:
     """The model at `path`, from which `trained` began: that model itself without its adapter, where it has one."""
     if trained.adapter is not None:
         without: CausalLM = WithoutAdapter(trained.model)
         return without
-    return models.load_model(path, frozen_dtype(trained.config))
+    return models.load_model(path, get_frozen_model_dtype(trained.config))
 
 
-def new_critic(trained: TrainedModel[PretrainedCausalLM]) -> Critic:
+def build_policy_critic(trained: TrainedModel[PretrainedCausalLM]) -> Critic:
     """The critic of a policy, trained as the policy is; with an adapter of its own beside the same weights, where that
     has one.
     """
-    if not distributed.divides_model():
+    if not distributed.is_model_sharded():
         critic = Critic(trained.model)
     else:  # the policy's weights are elsewhere
         critic = Critic(trained.loaded("bfloat16" if trained.config.precision == "pure_bf16" else "float32"))
-        _divide(critic.body, trained.config)
+        _shard_module(critic.body, trained.config)
     set_precision(critic, trained.config.precision)
     return critic
 
 
-def _divide(body: object, config: TrainingConfig) -> None:
+def _shard_module(body: object, config: TrainingConfig) -> None:
     assert isinstance(body, torch.nn.Module)
-    sharding.divide(body, gradient_checkpointing.all_layers(body), compute_dtype(config.precision))
+    sharding.shard_model(
+        body, gradient_checkpointing.list_checkpointable_layers(body), get_compute_dtype(config.precision)
+    )
 
 
-def frozen_dtype(config: TrainingConfig) -> str:
+def get_frozen_model_dtype(config: TrainingConfig) -> str:
     """The type, as transformers names it, of a model that only takes part in the training, such as a reward model."""
-    return str(compute_dtype(config.precision)).removeprefix("torch.")
+    return str(get_compute_dtype(config.precision)).removeprefix("torch.")

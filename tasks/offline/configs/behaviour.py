@@ -33,7 +33,7 @@ class BehaviourTraining(Config):
     @classmethod
     def _has_wrappers(cls, name: str | None) -> str | None:
         if name is not None:
-            wrappers.check(name)
+            wrappers.check_environment_name(name)
         return name
 
 

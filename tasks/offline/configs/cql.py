@@ -3,7 +3,7 @@
 from pydantic import Field, ValidationInfo, field_validator
 
 from tasks.common.config import Config, Idle, Name
-from tasks.offline.configs.learners import DataSets, FineTuningConfig, QConfig, check_reached
+from tasks.offline.configs.learners import DataSets, FineTuningConfig, QConfig, check_fine_tuning_is_reached
 
 
 class CQLVariant(Config):
@@ -49,5 +49,5 @@ class CqlConfig(QConfig):
     @field_validator("fine_tuning")
     @classmethod
     def _is_reached(cls, value: TuningConfig, info: ValidationInfo) -> TuningConfig:
-        check_reached(value, info.data)
+        check_fine_tuning_is_reached(value, info.data)
         return value

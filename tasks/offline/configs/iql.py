@@ -3,7 +3,7 @@
 from pydantic import Field, ValidationInfo, field_validator
 
 from tasks.common.config import Config, Idle, Name, Sizes
-from tasks.offline.configs.learners import DataSets, FineTuningConfig, LearnerConfig, check_reached
+from tasks.offline.configs.learners import DataSets, FineTuningConfig, LearnerConfig, check_fine_tuning_is_reached
 
 
 class IQLVariant(Config):
@@ -35,5 +35,5 @@ class IqlConfig(LearnerConfig):
     @field_validator("fine_tuning")
     @classmethod
     def _is_reached(cls, value: FineTuningConfig, info: ValidationInfo) -> FineTuningConfig:
-        check_reached(value, info.data)
+        check_fine_tuning_is_reached(value, info.data)
         return value

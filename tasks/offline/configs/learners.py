@@ -73,7 +73,7 @@ class FineTuningConfig(Config):
     share: float | None = Field(gt=0, lt=1)
 
 
-def check_reached(tuning: FineTuningConfig, section: Mapping[str, Any]) -> None:
+def check_fine_tuning_is_reached(tuning: FineTuningConfig, section: Mapping[str, Any]) -> None:
     """ValueError if a variant of the section is to go on online after the last of all its gradient steps."""
     online, steps = any(variant.online for variant in section.get("variants", {}).values()), section.get("steps")
     if online and steps is not None and tuning.after >= steps:

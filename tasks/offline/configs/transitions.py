@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from tasks.common.config import Branch, Config, Idle, LocalPath, Seed, stays_below
+from tasks.common.config import Branch, Config, Idle, LocalPath, Seed, is_path_inside_folder
 
 RECORDED = ("random", "medium", "medium-replay", "medium-expert", "expert")
 
@@ -26,7 +26,7 @@ class EpisodeDataset(Config):
     def _is_where_changes_are_noticed(cls, value: str | None, info: ValidationInfo) -> str | None:
         if value is None and info.data.get("source", "random") not in RECORDED:
             raise ValueError("expected text of what is imported")
-        if info.data.get("source") in ("minari", "d4rl") and not stays_below(str(value)):
+        if info.data.get("source") in ("minari", "d4rl") and not is_path_inside_folder(str(value)):
             raise ValueError("expected a place below transitions.path, where changes are noticed")
         return value
 

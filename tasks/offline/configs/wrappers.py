@@ -50,31 +50,31 @@ class Wrapper:
     arguments: dict[str, object]
 
 
-def parsed(environment: str) -> tuple[str, dict[str, object], list[Wrapper]]:
+def parse_environment_name(environment: str) -> tuple[str, dict[str, object], list[Wrapper]]:
     """The environment's own name, its arguments, and its wrappers from the inside out; ValueError with what was
     expected.
     """
     inner, *wrappers = environment.split(BETWEEN)
-    return inner.partition(BRACE)[0], _arguments(inner), [_wrapper(text) for text in wrappers]
+    return inner.partition(BRACE)[0], _parse_arguments(inner), [_parse_wrapper(text) for text in wrappers]
 
 
-def check(environment: str) -> None:
+def check_environment_name(environment: str) -> None:
     """ValueError with what was expected where the text names no environment, or a wrapper that is none."""
     if not re.fullmatch(PATTERN, environment):
         raise ValueError(f"expected text such as LunarLander-v3, module:id, or {EXAMPLE}")
-    parsed(environment)
+    parse_environment_name(environment)
 
 
-def _wrapper(text: str) -> Wrapper:
+def _parse_wrapper(text: str) -> Wrapper:
     name = text.partition(BRACE)[0]
     if name.startswith(CLOSED):
         raise ValueError(f"expected Gymnasium's wrappers without a module, and one of {', '.join(KNOWN)}, not {name}")
     if ":" not in name and name not in KNOWN:
         raise ValueError(f"expected a wrapper module:Class, or one of {', '.join(KNOWN)}, not {name}")
-    return Wrapper(name, _arguments(text))
+    return Wrapper(name, _parse_arguments(text))
 
 
-def _arguments(text: str) -> dict[str, object]:
+def _parse_arguments(text: str) -> dict[str, object]:
     """What stands in braces behind a name; nothing where there are none."""
     name, brace, inner = text.partition(BRACE)
     if len(inner) > LONGEST or ANCHOR.search(inner):

@@ -56,17 +56,17 @@ class StoredDataset:
         return self.transitions
 
 
-def write(
+def write_offline_dataset(
     path: Path, environment: str, episodes: Sequence[Episode], reference: ScoreReference, metadata: Mapping[str, object]
 ) -> None:
     """Check the episodes and write them as the data set named like the folder `path`; DataError with one line if
     bad.
     """
-    check(path.name, environment, episodes)
+    check_dataset_episodes(path.name, environment, episodes)
     (path / DATA).parent.mkdir(parents=True, exist_ok=True)
-    storage.write(episodes, path / DATA)
-    saved_environments.keep(environment, path)
-    env = simulators.make(environment)
+    storage.write_episode_file(episodes, path / DATA)
+    saved_environments.copy_environment_file(environment, path)
+    env = simulators.make_offline_environment(environment)
     described = {
         "dataset_id": f"{path.name}-v0",
         "data_format": "hdf5",
@@ -80,66 +80,68 @@ def write(
         "ref_max_score": reference.maximum,
         "posttrain": {"environment": environment, "reference": asdict(reference), **metadata},
     }
-    if (name := simulators.bare(environment)) in gymnasium.registry:
+    if (name := simulators.strip_module(environment)) in gymnasium.registry:
         with suppress(TypeError, ValueError):  # one registered as a function is no JSON
             described["env_spec"] = gymnasium.spec(name).to_json()
     env.close()
     (path / METADATA).write_text(json.dumps(described, indent=2) + "\n")
 
 
-def read(path: Path) -> StoredDataset:
+def read_offline_dataset(path: Path) -> StoredDataset:
     """The data set in the folder `path`; DataError with one line naming it, the episode and the field if it is bad."""
     try:
         metadata = dict(json.loads((path / METADATA).read_text())["posttrain"])
         environment, reference = (
-            saved_environments.moved(metadata.pop("environment"), path),
+            saved_environments.replace_environment_folder(metadata.pop("environment"), path),
             ScoreReference(**metadata.pop("reference")),
         )
-        episodes = list(storage.read(path / DATA))
+        episodes = list(storage.read_episode_file(path / DATA))
     except BadEpisode as error:
         raise DataError(f"data set {path.name}: {error}") from None
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise DataError(f"data set {path.name}: cannot be read: {' '.join(str(error).split())}") from None
-    check(path.name, environment, episodes)
-    spaces = simulators.spaces_of(environment)
-    transitions = as_transitions(episodes, spaces.discrete)
-    return StoredDataset(path.name, transitions, environment, spaces, reference, d4rl_reference(environment), metadata)
+    check_dataset_episodes(path.name, environment, episodes)
+    spaces = simulators.get_policy_spaces(environment)
+    transitions = convert_episodes_to_transitions(episodes, spaces.discrete)
+    return StoredDataset(
+        path.name, transitions, environment, spaces, reference, find_d4rl_reference(environment), metadata
+    )
 
 
-def d4rl_reference(environment: str) -> ScoreReference | None:
+def find_d4rl_reference(environment: str) -> ScoreReference | None:
     """D4RL's reference for the environment, whatever its version; None if there is none."""
-    return D4RL.get(simulators.unversioned(environment))
+    return D4RL.get(simulators.strip_module_and_version(environment))
 
 
-def known_maximum(environment: str) -> float | None:
+def find_known_maximum_return(environment: str) -> float | None:
     """What a good return is where nothing was trained: the optimum where it is known, else D4RL's maximum."""
-    optimum, d4rl = simulators.optimum(environment), d4rl_reference(environment)
+    optimum, d4rl = simulators.find_best_possible_return(environment), find_d4rl_reference(environment)
     return optimum if optimum is not None else d4rl.maximum if d4rl else None
 
 
-def as_transitions(episodes: Sequence[Episode], discrete: bool) -> Transitions:
+def convert_episodes_to_transitions(episodes: Sequence[Episode], discrete: bool) -> Transitions:
     """Checked episodes, one after the other, as tensors."""
     kind = np.int64 if discrete else np.float32
     return Transitions(
-        observations=_joined([episode.observations[:-1] for episode in episodes], np.float32),
-        actions=_joined([episode.actions for episode in episodes], kind),
-        rewards=_joined([episode.rewards for episode in episodes], np.float32),
-        next_observations=_joined([episode.observations[1:] for episode in episodes], np.float32),
-        terminated=_joined([episode.terminations for episode in episodes], np.bool_),
+        observations=_concatenate_to_tensor([episode.observations[:-1] for episode in episodes], np.float32),
+        actions=_concatenate_to_tensor([episode.actions for episode in episodes], kind),
+        rewards=_concatenate_to_tensor([episode.rewards for episode in episodes], np.float32),
+        next_observations=_concatenate_to_tensor([episode.observations[1:] for episode in episodes], np.float32),
+        terminated=_concatenate_to_tensor([episode.terminations for episode in episodes], np.bool_),
         lengths=torch.tensor([len(episode) for episode in episodes]),
     )
 
 
-def _joined(parts: Sequence[NDArray[Any]], kind: type[np.generic]) -> torch.Tensor:
+def _concatenate_to_tensor(parts: Sequence[NDArray[Any]], kind: type[np.generic]) -> torch.Tensor:
     return torch.from_numpy(np.concatenate(parts).astype(kind))
 
 
-def check(name: str, environment: str, episodes: Sequence[Episode]) -> None:
+def check_dataset_episodes(name: str, environment: str, episodes: Sequence[Episode]) -> None:
     """DataError with one line for the first thing that is wrong with the episodes of the data set of that name."""
     try:
-        spaces = simulators.spaces_of(environment)
+        spaces = simulators.get_policy_spaces(environment)
         if not episodes:
             raise DataError("no episodes")
-        storage.check(episodes, spaces.observation, spaces.action, spaces.discrete)
+        storage.check_episodes(episodes, spaces.observation, spaces.action, spaces.discrete)
     except (DataError, BadEpisode) as error:
         raise DataError(f"data set {name}: {error}") from None

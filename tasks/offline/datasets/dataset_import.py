@@ -43,32 +43,37 @@ class Imported:
     reference: ScoreReference | None = None  # the returns that its scores are measured between
 
 
-def minari(folder: Path, environment: str) -> Imported:
+def read_minari_dataset(folder: Path, environment: str) -> Imported:
     """The data set in `folder` (Minari's <id>, with a folder `data` in it), which must be HDF5 and of the
     environment.
     """
-    metadata, notes = described(folder, environment)
-    with _read(folder, "Minari data set"):
-        recorded, count = list(episodes.read(folder / dataset_files.DATA)), metadata["total_episodes"]
+    metadata, notes = read_minari_metadata(folder, environment)
+    with _convert_read_errors(folder, "Minari data set"):
+        recorded, count = list(episodes.read_episode_file(folder / dataset_files.DATA)), metadata["total_episodes"]
     if len(recorded) != count:
         raise DataError(f"{folder}: {len(recorded)} episodes here, but {count} in metadata.json")
-    reference = _reference(folder, metadata)
-    return Imported(recorded if metadata.get("posttrain") else _ours(recorded, environment), tuple(notes), 0, reference)
+    reference = _parse_reference_scores(folder, metadata)
+    return Imported(
+        recorded if metadata.get("posttrain") else _adapt_to_environment(recorded, environment),
+        tuple(notes),
+        0,
+        reference,
+    )
 
 
-def described(folder: Path, environment: str) -> tuple[dict[str, Any], list[str]]:
+def read_minari_metadata(folder: Path, environment: str) -> tuple[dict[str, Any], list[str]]:
     """Its metadata, and notes on what of it could not be compared; DataError with one line if it is not of the
     environment, or of no kind read here.
     """
-    with _read(folder, "Minari data set"):
+    with _convert_read_errors(folder, "Minari data set"):
         metadata = dict(json.loads((folder / dataset_files.METADATA).read_text()))
         kind = metadata.get("data_format", "hdf5")
         if kind != "hdf5":
             raise DataError(f"{folder}: Minari's format {kind} is not read here; save the data set as hdf5")
-        if saved_environments.is_another(folder, environment):
+        if saved_environments.is_from_other_environment(folder, environment):
             raise DataError(f"{folder}: recorded in another environment than {environment}")
         try:
-            lacking = origin.check(metadata, environment)
+            lacking = origin.check_dataset_origin(metadata, environment)
         except DataError as error:
             raise DataError(f"{folder}: {error}") from None
         if metadata.get("jpeg_encoding") and is_image_space(deserialize_space(metadata["observation_space"])):
@@ -77,7 +82,7 @@ def described(folder: Path, environment: str) -> tuple[dict[str, Any], list[str]
     return metadata, notes
 
 
-def _reference(folder: Path, metadata: Mapping[str, Any]) -> ScoreReference | None:
+def _parse_reference_scores(folder: Path, metadata: Mapping[str, Any]) -> ScoreReference | None:
     """Minari's two reference scores; None if it has neither."""
     ends = [metadata.get(name) for name in ("ref_min_score", "ref_max_score")]
     if ends == [None, None]:
@@ -90,7 +95,7 @@ def _reference(folder: Path, metadata: Mapping[str, Any]) -> ScoreReference | No
     return ScoreReference(float(numbers[0]), float(numbers[1]))
 
 
-def downloaded(name: str) -> Path | None:
+def find_downloaded_minari_dataset(name: str) -> Path | None:
     """Where Minari keeps the data set of that id; None if it has not downloaded it."""
     from minari import load_dataset
 
@@ -103,7 +108,7 @@ def downloaded(name: str) -> Path | None:
         raise DataError(f"{name}: Minari does not give this data set: {what}") from None
 
 
-def remote_minari(name: str, environment: str) -> Imported:
+def fetch_minari_dataset(name: str, environment: str) -> Imported:
     """The data set of that id, downloaded by Minari to its own place unless it is there."""
     from minari import load_dataset
 
@@ -111,10 +116,10 @@ def remote_minari(name: str, environment: str) -> Imported:
         dataset = load_dataset(name, download=True)
     except Exception as error:  # whatever its host's client raises
         raise DataError(f"{name}: Minari does not give this data set: {' '.join(str(error).split())}") from None
-    return minari(Path(dataset.storage.data_path).parent, environment)
+    return read_minari_dataset(Path(dataset.storage.data_path).parent, environment)
 
 
-def d4rl(file: Path, environment: str) -> Imported:
+def read_d4rl_dataset(file: Path, environment: str) -> Imported:
     """D4RL's arrays of N steps in a row, cut where `terminals` or `timeouts` say so; what follows the last end is left
     out.
 
@@ -124,13 +129,15 @@ def d4rl(file: Path, environment: str) -> Imported:
     method may use, repeats the observation before it. The file does not name its environment: only shapes and ranges
     are checked.
     """
-    arrays, unread = _flat(file)
-    ends, notes = _ends(arrays, environment)
+    arrays, unread = _read_flat_arrays(file)
+    ends, notes = _find_episode_ends(arrays, environment)
     count = len(arrays["terminals"])
     if not ends:
         raise BadEpisode(None, "terminals", f"no end in {count} steps")
     cuts = zip([0, *ends[:-1]], ends, strict=True)
-    recorded = [episode for number, cut in enumerate(cuts) if (episode := _cut(number, arrays, *cut)) is not None]
+    recorded = [
+        episode for number, cut in enumerate(cuts) if (episode := _cut_episode(number, arrays, *cut)) is not None
+    ]
     left_out = count - sum(map(len, recorded))
     if left_out:
         behind = count - ends[-1]
@@ -142,12 +149,12 @@ def d4rl(file: Path, environment: str) -> Imported:
     if unread:
         notes.append(f"not read: {', '.join(unread)}")
     notes.append("a D4RL file names no environment: shapes and ranges alone were compared")
-    return Imported(_ours(recorded, environment), tuple(notes), left_out)
+    return Imported(_adapt_to_environment(recorded, environment), tuple(notes), left_out)
 
 
-def _ends(arrays: Mapping[str, Array], environment: str) -> tuple[list[int], list[str]]:
+def _find_episode_ends(arrays: Mapping[str, Array], environment: str) -> tuple[list[int], list[str]]:
     """Where each episode ends (the number of the step behind it), and what has to be said of that."""
-    steps, limit = len(arrays["terminals"]), simulators.step_limit(environment)
+    steps, limit = len(arrays["terminals"]), simulators.find_step_limit(environment)
     if "timeouts" in arrays:
         ends = [int(end) + 1 for end in np.flatnonzero(arrays["terminals"] | arrays["timeouts"])]
         lengths = np.diff([0, *ends])
@@ -173,7 +180,7 @@ def _ends(arrays: Mapping[str, Array], environment: str) -> tuple[list[int], lis
 
 
 @contextmanager
-def _read(path: Path, kind: str) -> Iterator[None]:
+def _convert_read_errors(path: Path, kind: str) -> Iterator[None]:
     """DataError with one line for whatever h5py or JSON says of a file that is missing, torn or another."""
     try:
         yield
@@ -185,16 +192,16 @@ def _read(path: Path, kind: str) -> Iterator[None]:
         raise DataError(f"{path}: no {kind}: {what}") from None
 
 
-def _flat(file: Path) -> tuple[dict[str, Array], list[str]]:
+def _read_flat_arrays(file: Path) -> tuple[dict[str, Array], list[str]]:
     """The file's arrays, all of one length, those of episode ends as bool; and the names of other arrays in it."""
     if file.exists() and not file.is_file():  # at a pipe HDF5 would wait for ever
         raise DataError(f"{file}: no D4RL file: not a file")
-    with _read(file, "D4RL file"), h5py.File(file) as source:
+    with _convert_read_errors(file, "D4RL file"), h5py.File(file) as source:
         missing = [name for name in FLAT if name not in source]
         if missing:
             raise BadEpisode(None, missing[0], f"missing (a D4RL file has {', '.join(FLAT)})")
         arrays = {
-            name: (episodes.flags if name in ENDS else episodes.numbers)(source, None, name)
+            name: (episodes.read_flag_array if name in ENDS else episodes.read_number_array)(source, None, name)
             for name in KNOWN
             if name in source
         }
@@ -208,7 +215,7 @@ def _flat(file: Path) -> tuple[dict[str, Array], list[str]]:
     return arrays, unread
 
 
-def _cut(number: int, arrays: dict[str, Array], start: int, end: int) -> Episode | None:
+def _cut_episode(number: int, arrays: dict[str, Array], start: int, end: int) -> Episode | None:
     """The steps `start` to `end` (excluded) as an episode, or None if nothing is left of it."""
     terminated, seen = bool(arrays["terminals"][end - 1]), arrays["observations"][start:end]
     if "next_observations" in arrays:
@@ -225,23 +232,23 @@ def _cut(number: int, arrays: dict[str, Array], start: int, end: int) -> Episode
         if end == start:
             return None
     whole = np.concatenate([seen, last])
-    return episodes.episode(whole, arrays["actions"][start:end], arrays["rewards"][start:end], terminated)
+    return episodes.make_episode(whole, arrays["actions"][start:end], arrays["rewards"][start:end], terminated)
 
 
-def _ours(recorded: Sequence[Episode], environment: str) -> list[Episode]:
+def _adapt_to_environment(recorded: Sequence[Episode], environment: str) -> list[Episode]:
     """The episodes with flat observations and with actions as tasks/offline/environments/simulators.py has them."""
-    env = simulators.make(environment)
+    env = simulators.make_offline_environment(environment)
     env.close()
-    parts = simulators.parts(env.own_observations)
+    parts = simulators.split_space_into_parts(env.own_observations)
     shapes = {name: space.shape or () for name, space in parts.items()}
     ours = []
     for number, episode in enumerate(recorded):
-        episodes.check_shapes(number, episode, shapes, env.own_actions.shape or ())
+        episodes.check_episode_shapes(number, episode, shapes, env.own_actions.shape or ())
         observations: Any = episode.observations
         seen = observations if isinstance(observations, Mapping) else {"observations": observations}
         for name, space in parts.items():
             if not isinstance(space, spaces.Box):
-                _check_whole(number, name, seen[name], space)
+                _check_discrete_observations(number, name, seen[name], space)
         if refused := env.refused(episode.actions):
             index, expected = refused
             got = f"got {episode.actions[index]:g} at step {index[0]}"
@@ -250,7 +257,7 @@ def _ours(recorded: Sequence[Episode], environment: str) -> list[Episode]:
     return ours
 
 
-def _check_whole(number: int, name: str, observations: Array, space: simulators.Space) -> None:
+def _check_discrete_observations(number: int, name: str, observations: Array, space: simulators.Space) -> None:
     """BadEpisode for the first observation that is not in the space; these are whole numbers, one or a vector a
     step.
     """

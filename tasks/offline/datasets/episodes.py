@@ -44,7 +44,7 @@ class Episode:
         return len(self.rewards)
 
 
-def episode(
+def make_episode(
     observations: Sequence[Any] | Array,
     actions: Sequence[Any] | Array,
     rewards: Sequence[float] | Array,
@@ -64,7 +64,7 @@ class BadEpisode(ValueError):
         super().__init__(f"{field}: {what}" if number is None else f"episode {number}: {field}: {what}")
 
 
-def write(episodes: Sequence[Episode], file: Path) -> None:
+def write_episode_file(episodes: Sequence[Episode], file: Path) -> None:
     """The episodes as one HDF5 file; the same episodes give the same bytes."""
     with h5py.File(file, "w", track_order=True) as target:
         for number, episode in enumerate(episodes):
@@ -78,7 +78,7 @@ def write(episodes: Sequence[Episode], file: Path) -> None:
                 group.create_dataset(field, data=kept, track_times=False)
 
 
-def read(file: Path) -> Iterator[Episode]:
+def read_episode_file(file: Path) -> Iterator[Episode]:
     """The file's episodes in order, unchecked but for fields that are missing or are no arrays of numbers
     (BadEpisode).
     """
@@ -88,34 +88,34 @@ def read(file: Path) -> Iterator[Episode]:
     with h5py.File(file) as source:
         for number in range(len(source)):
             name = b"episode_%d" % number
-            _check_link(source.id, name, number, "group")
+            _check_is_no_link(source.id, name, number, "group")
             try:
                 group = h5g.open(source.id, name)
             except (KeyError, ValueError):
                 raise BadEpisode(number, "group", f"missing, of {len(source)} episodes") from None
-            values = {field: _field(group, number, field, type_cache) for field in FIELDS}
-            yield Episode(**values, total=_total(group, number))
+            values = {field: _read_field(group, number, field, type_cache) for field in FIELDS}
+            yield Episode(**values, total=_read_total_return(group, number))
 
 
-def _field(group: h5g.GroupID, number: int, field: str, type_cache: Known) -> Any:
+def _read_field(group: h5g.GroupID, number: int, field: str, type_cache: Known) -> Any:
     """One array of an episode, or for observations with parts one of each."""
-    values = _plain(group, number, field, type_cache)
+    values = _read_plain_array(group, number, field, type_cache)
     if values is not None and (field not in ENDS or values.dtype == np.bool_):
         return values
     careful = h5py.Group(group)
     if field in ENDS:
-        return flags(careful, number, field)
+        return read_flag_array(careful, number, field)
     inner = careful.get(field)
     if field == "observations" and isinstance(inner, h5py.Group):
         names: list[str] = []  # of all that is there without links: visititems follows none
         inner.visititems(lambda name, item: names.append(f"{field}/{name}") if isinstance(item, h5py.Dataset) else None)
-        return {name: numbers(careful, number, name) for name in names}
-    return numbers(careful, number, field)
+        return {name: read_number_array(careful, number, name) for name in names}
+    return read_number_array(careful, number, field)
 
 
-def _plain(group: h5g.GroupID, number: int, field: str, type_cache: Known) -> Array | None:
+def _read_plain_array(group: h5g.GroupID, number: int, field: str, type_cache: Known) -> Array | None:
     """The group's array of numbers of that name; None for anything else, which a closer look explains."""
-    _check_link(group, field.encode(), number, field)
+    _check_is_no_link(group, field.encode(), number, field)
     try:
         source = h5d.open(group, field.encode())
     except (KeyError, TypeError, ValueError):
@@ -133,12 +133,12 @@ def _plain(group: h5g.GroupID, number: int, field: str, type_cache: Known) -> Ar
     return values
 
 
-def numbers(group: h5py.Group, number: int | None, field: str) -> Array:
+def read_number_array(group: h5py.Group, number: int | None, field: str) -> Array:
     """The group's array of numbers of that name, a row a step; BadEpisode if it is anything else.
 
     Nothing is unpickled.
     """
-    _check_link(group.id, field.partition("/")[0].encode(), number, field)
+    _check_is_no_link(group.id, field.partition("/")[0].encode(), number, field)
     dataset = group.get(field)
     if isinstance(dataset, h5py.Group):
         raise BadEpisode(number, field, "an array expected, got a group")
@@ -153,7 +153,7 @@ def numbers(group: h5py.Group, number: int | None, field: str) -> Array:
     return values
 
 
-def _check_link(group: h5g.GroupID, name: bytes, number: int | None, field: str) -> None:
+def _check_is_no_link(group: h5g.GroupID, name: bytes, number: int | None, field: str) -> None:
     """BadEpisode for a link: HDF5 would follow it to any file of the machine, or wait at a pipe for ever."""
     try:
         kind = group.links.get_info(name).type
@@ -173,9 +173,9 @@ def _check_storage(source: h5d.DatasetID, number: int | None, field: str) -> Non
         raise BadEpisode(number, field, f"{size} bytes are said to be in {kept}")
 
 
-def flags(group: h5py.Group, number: int | None, field: str) -> NDArray[np.bool_]:
+def read_flag_array(group: h5py.Group, number: int | None, field: str) -> NDArray[np.bool_]:
     """The group's array of true or false values of that name, however they are written."""
-    values = numbers(group, number, field)
+    values = read_number_array(group, number, field)
     odd = (values != 0) & (values != 1)
     if odd.any():
         index = np.argwhere(odd)[0]
@@ -183,7 +183,7 @@ def flags(group: h5py.Group, number: int | None, field: str) -> NDArray[np.bool_
     return values.astype(bool)
 
 
-def _total(group: h5g.GroupID, number: int) -> float | None:
+def _read_total_return(group: h5g.GroupID, number: int) -> float | None:
     """The return that was noted: by us, or by Minari's collector."""
     name = next((name for name in (b"return", b"rewards_sum") if h5a.exists(group, name)), None)
     if name is None:
@@ -195,17 +195,17 @@ def _total(group: h5g.GroupID, number: int) -> float | None:
         raise BadEpisode(number, "return", f"a number expected, got {total!r}") from None
 
 
-def check(episodes: Sequence[Episode], observation: int, action: int, discrete: bool) -> None:
+def check_episodes(episodes: Sequence[Episode], observation: int, action: int, discrete: bool) -> None:
     """BadEpisode for the first episode with values that are not finite, shapes that do not fit, no end or a wrong
     return.
     """
     for number, episode in enumerate(episodes):
-        check_shapes(number, episode, {"observations": (observation,)}, () if discrete else (action,))
+        check_episode_shapes(number, episode, {"observations": (observation,)}, () if discrete else (action,))
         _check_values(number, episode, action, discrete)
-        _check_end(number, episode)
+        _check_end_and_return(number, episode)
 
 
-def check_shapes(
+def check_episode_shapes(
     number: int, episode: Episode, observations: Mapping[str, tuple[int, ...]], action: tuple[int, ...]
 ) -> None:
     """BadEpisode for the first array without a row of its shape for every step; the number of steps is the one that
@@ -247,7 +247,7 @@ def _check_values(number: int, episode: Episode, action: int, discrete: bool) ->
         raise BadEpisode(number, "actions", f"{range_} expected, got {actions[tuple(index)]} at step {index[0]}")
 
 
-def _check_end(number: int, episode: Episode) -> None:
+def _check_end_and_return(number: int, episode: Episode) -> None:
     ended = np.flatnonzero(episode.terminations | episode.truncations)
     if not len(ended):
         raise BadEpisode(number, "terminations", "the last step is neither terminated nor truncated")

@@ -17,7 +17,7 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 
-from tasks.common.config_faults import shortened
+from tasks.common.config_faults import shorten_text
 from tasks.common.errors import DataError, StageError
 from tasks.offline.environments.deadline import Alarm, Overdue
 
@@ -27,7 +27,7 @@ Info = dict[str, Any]
 
 
 @cache
-def alarm() -> Alarm:
+def get_process_alarm() -> Alarm:
     """The process's only one."""
     return Alarm()
 
@@ -38,8 +38,8 @@ class Checked(gymnasium.Wrapper[Any, Any, Any, Any]):
     def __init__(self, env: gymnasium.Env[Any, Any], name: str, limit: float) -> None:
         super().__init__(env)
         self.name, self.limit = name, limit
-        self.seconds = _seconds(getattr(env.unwrapped, "max_seconds", None), name)
-        self.space, self.alarm = env.observation_space, alarm()
+        self.seconds = _get_time_limit(getattr(env.unwrapped, "max_seconds", None), name)
+        self.space, self.alarm = env.observation_space, get_process_alarm()
         self.seed: int | None = None  # the last one
         self.later, self.steps, self.spent = 0, 0, 0.0  # episodes since the seed; steps and seconds of the episode
 
@@ -54,7 +54,7 @@ class Checked(gymnasium.Wrapper[Any, Any, Any, Any]):
         self.steps, self.spent = 0, 0.0
         pair = self._ask(lambda: self.env.reset(seed=seed, options=options))
         if not isinstance(pair, tuple) or len(pair) != 2:
-            self._refuse(f"expected a pair (observation, info), got {shown(pair)}")
+            self._refuse(f"expected a pair (observation, info), got {format_value_and_type(pair)}")
         self._check(pair[0])
         return pair
 
@@ -64,7 +64,7 @@ class Checked(gymnasium.Wrapper[Any, Any, Any, Any]):
         parts = self._ask(lambda: self.env.step(action))
         if not isinstance(parts, tuple) or len(parts) != 5:
             expected = "(observation, reward, terminated, truncated, info)"
-            self._refuse(f"expected {expected}, got {shown(parts)}")
+            self._refuse(f"expected {expected}, got {format_value_and_type(parts)}")
         seen, reward, terminated, truncated, info = parts
         self._check(seen)
         ended = self._flag("terminated", terminated)
@@ -95,7 +95,7 @@ class Checked(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._refuse(f"the episode took longer than {self.spent:.4g} s in the environment; expected at most {limit}")
 
     def _check(self, seen: Any) -> None:
-        if (wrong := misfit(self.space, seen, "the observation")) is not None:
+        if (wrong := find_observation_fault(self.space, seen, "the observation")) is not None:
             self._refuse(wrong)
 
     def _paid(self, reward: Any) -> float:
@@ -107,7 +107,7 @@ class Checked(gymnasium.Wrapper[Any, Any, Any, Any]):
         except (TypeError, ValueError, OverflowError, RuntimeError):
             value = float("nan")
         if not abs(value) <= MOST:
-            self._refuse(f"the reward: expected one finite number, got {shown(reward)}")
+            self._refuse(f"the reward: expected one finite number, got {format_value_and_type(reward)}")
         return value
 
     def _flag(self, name: str, value: Any) -> bool:
@@ -115,7 +115,7 @@ class Checked(gymnasium.Wrapper[Any, Any, Any, Any]):
             return bool(value)
         plain = np.asarray(value)
         if plain.size != 1 or plain.dtype.kind not in "biuf" or plain.item() not in (0, 1):
-            self._refuse(f"{name}: expected true or false, got {shown(value)}")
+            self._refuse(f"{name}: expected true or false, got {format_value_and_type(value)}")
         return bool(plain.item())
 
     def _where(self) -> str:
@@ -126,41 +126,43 @@ class Checked(gymnasium.Wrapper[Any, Any, Any, Any]):
         raise DataError(f"{self._where()}: {what}")
 
 
-def _seconds(value: Any, name: str) -> float:
+def _get_time_limit(value: Any, name: str) -> float:
     """An environment's max_seconds, or SECONDS where it has none; DataError where that is no time."""
     if value is None:
         return SECONDS
     if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
-        raise DataError(f"environment {name}: max_seconds: expected a number above 0, got {shown(value)}")
+        raise DataError(
+            f"environment {name}: max_seconds: expected a number above 0, got {format_value_and_type(value)}"
+        )
     return float(value)
 
 
-def misfit(space: spaces.Space[Any], seen: Any, name: str) -> str | None:
+def find_observation_fault(space: spaces.Space[Any], seen: Any, name: str) -> str | None:
     """Why an observation does not fit the space; None where it does. Numbers of a Box may lie beyond its bounds."""
     if isinstance(space, spaces.Dict):
         if not isinstance(seen, Mapping) or not space.spaces.keys() <= seen.keys():
-            return f"{name}: expected a dictionary of {', '.join(space.spaces)}, got {shown(seen)}"
+            return f"{name}: expected a dictionary of {', '.join(space.spaces)}, got {format_value_and_type(seen)}"
         inner = ((part, seen[key], f"{name}: {key}") for key, part in space.spaces.items())
-        return next((wrong for each in inner if (wrong := misfit(*each)) is not None), None)
+        return next((wrong for each in inner if (wrong := find_observation_fault(*each)) is not None), None)
     if isinstance(space, spaces.Tuple):
         if not isinstance(seen, tuple | list) or len(seen) != len(space.spaces):
-            return f"{name}: expected a tuple of {len(space.spaces)}, got {shown(seen)}"
+            return f"{name}: expected a tuple of {len(space.spaces)}, got {format_value_and_type(seen)}"
         inner = ((part, seen[index], f"{name}: part {index}") for index, part in enumerate(space.spaces))
-        return next((wrong for each in inner if (wrong := misfit(*each)) is not None), None)
+        return next((wrong for each in inner if (wrong := find_observation_fault(*each)) is not None), None)
     if isinstance(space, spaces.Box):
-        return _unlike_a_box(space, seen, name)
+        return _find_box_fault(space, seen, name)
     if not (space.contains(seen) or space.contains(np.asarray(seen))):
-        return f"{name}: expected one of {space}, got {shown(seen)}"
+        return f"{name}: expected one of {space}, got {format_value_and_type(seen)}"
     return None
 
 
-def _unlike_a_box(space: spaces.Box, seen: Any, name: str) -> str | None:
+def _find_box_fault(space: spaces.Box, seen: Any, name: str) -> str | None:
     try:
         array = np.asarray(seen)
     except Exception:  # of rows of several lengths, of tensors on a GPU
-        return f"{name}: expected numbers of shape {space.shape}, got {shown(seen)}"
+        return f"{name}: expected numbers of shape {space.shape}, got {format_value_and_type(seen)}"
     if array.shape != space.shape or array.dtype.kind not in "biuf":
-        got = f"{array.dtype} of shape {array.shape}" if array.shape else shown(seen)
+        got = f"{array.dtype} of shape {array.shape}" if array.shape else format_value_and_type(seen)
         return f"{name}: expected numbers of shape {space.shape}, got {got}"
     if array.dtype.kind == "f" and not np.vdot(array, array) <= MOST and not (np.abs(array) <= MOST).all():
         position = tuple(int(index) for index in np.argwhere(~(np.abs(array) <= MOST))[0])
@@ -168,6 +170,6 @@ def _unlike_a_box(space: spaces.Box, seen: Any, name: str) -> str | None:
     return None
 
 
-def shown(value: Any) -> str:
+def format_value_and_type(value: Any) -> str:
     """A value and its type in a message."""
-    return f"{shortened(repr(value))} ({type(value).__name__})"
+    return f"{shorten_text(repr(value))} ({type(value).__name__})"

@@ -27,7 +27,7 @@ Row = NDArray[np.float32]
 Seen = dict[str, Row]
 
 
-def _edges() -> NDArray[np.int64]:
+def _draw_graph_edges() -> NDArray[np.int64]:
     """Where each edge leads, (NODES, DEGREE): one of a node's edges is part of a ring through all, so that every node
     is reached, and the others are random.
     """
@@ -40,7 +40,7 @@ def _edges() -> NDArray[np.int64]:
     return np.array(rows)
 
 
-SUCCESSORS = _edges()
+SUCCESSORS = _draw_graph_edges()
 
 
 class GoalEnv(gymnasium.Env[Seen, Any]):
@@ -95,7 +95,7 @@ class BitFlipEnv(GoalEnv):
     """BITS bits; an action flips one of them. By chance the goal is met once in 2^BITS states."""
 
     def __init__(self, limit: int | None = None) -> None:
-        super().__init__(_bits(BITS), spaces.Discrete(BITS), limit or BITS)
+        super().__init__(_make_binary_space(BITS), spaces.Discrete(BITS), limit or BITS)
 
     def drawn(self) -> Row:
         """Every bit by a fair coin."""
@@ -112,15 +112,15 @@ class GoalGraphEnv(GoalEnv):
     """Walks between NODES, which are seen one-hot; an action is the number of an edge."""
 
     def __init__(self, limit: int | None = None) -> None:
-        super().__init__(_bits(NODES), spaces.Discrete(DEGREE), limit or LONGEST_WALK)
+        super().__init__(_make_binary_space(NODES), spaces.Discrete(DEGREE), limit or LONGEST_WALK)
 
     def drawn(self) -> Row:
         """Every node is as likely."""
-        return _one_hot(int(self.np_random.integers(NODES)))
+        return _one_hot_node(int(self.np_random.integers(NODES)))
 
     def moved(self, action: Any) -> Row:
         """The node at the edge's end."""
-        return _one_hot(int(SUCCESSORS[int(self.state.argmax()), int(action)]))
+        return _one_hot_node(int(SUCCESSORS[int(self.state.argmax()), int(action)]))
 
 
 class ReachEnv(GoalEnv):
@@ -145,29 +145,29 @@ class ReachEnv(GoalEnv):
         return reached
 
 
-def _bits(count: int) -> spaces.Box:
+def _make_binary_space(count: int) -> spaces.Box:
     return spaces.Box(0, 1, (count,), np.float32)
 
 
-def _one_hot(node: int) -> Row:
+def _one_hot_node(node: int) -> Row:
     row: Row = np.eye(NODES, dtype=np.float32)[node]
     return row
 
 
-def bit_flip_optimum() -> float:
+def compute_bit_flip_best_return() -> float:
     """The mean return of the best policy: of d bits that differ, each -1 but for the last, over states and goals that
     differ.
     """
     return 1 - (BITS / 2) / (1 - 2.0**-BITS)
 
 
-def goal_graph_optimum() -> float:
+def compute_goal_graph_best_return() -> float:
     """The mean return of the best policy, over all pairs of nodes."""
     apart = np.stack([graph.Graph(SUCCESSORS, goal).distances for goal in range(NODES)])
     return float(1 - apart[~np.eye(NODES, dtype=bool)].mean())
 
 
-def reach_optimum() -> float:
+def compute_reach_best_return() -> float:
     """The mean return of the best policy, by a grid over how far apart place and goal are along each axis: each has the
     density 1 - d / 2 up to 2.
     """

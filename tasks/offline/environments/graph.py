@@ -36,7 +36,7 @@ class Graph:
         return np.flatnonzero(np.arange(len(self.successors)) != self.goal)
 
 
-def random_graph(nodes: int, degree: int, longest: int, seed: int) -> Graph:
+def draw_random_graph(nodes: int, degree: int, longest: int, seed: int) -> Graph:
     """A graph with `degree` edges from each node to distinct others, whose goal is at most `longest` steps from
     anywhere.
 

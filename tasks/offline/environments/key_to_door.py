@@ -29,13 +29,15 @@ class KeyToDoorState:
     carrying: bool = False
 
 
-def begin(generator: np.random.Generator) -> KeyToDoorState:
+def draw_initial_state(generator: np.random.Generator) -> KeyToDoorState:
     """An episode's first state: agent and key apart from each other."""
     cell, key = generator.choice(SIDE * SIDE, 2, replace=False)
     return KeyToDoorState(int(cell), int(key), int(generator.integers(SIDE * SIDE)))
 
 
-def step(state: KeyToDoorState, action: int, generator: np.random.Generator) -> tuple[KeyToDoorState, float, bool]:
+def step_key_to_door(
+    state: KeyToDoorState, action: int, generator: np.random.Generator
+) -> tuple[KeyToDoorState, float, bool]:
     """The next state, the reward, and whether that was the end. Walls stop the agent; a new room puts it anywhere."""
     row, column = divmod(state.cell, SIDE)
     down, right = ACTIONS[action]
@@ -53,7 +55,7 @@ def step(state: KeyToDoorState, action: int, generator: np.random.Generator) -> 
     return replace(state, room=state.room + 1, moves=0, cell=int(elsewhere)), 0.0, False
 
 
-def observe(state: KeyToDoorState) -> NDArray[np.float32]:
+def encode_key_to_door_observation(state: KeyToDoorState) -> NDArray[np.float32]:
     """What the agent sees, one-hot: its cell, the cell of the key or door in this room if there is one, and the
     room.
     """

@@ -7,7 +7,7 @@ from types import ModuleType
 from tasks.common.errors import DataError
 
 
-def load(environment: str, module: str) -> ModuleType:
+def import_environment_module(environment: str, module: str) -> ModuleType:
     """Import an installed module that `environment` names; DataError with one line if there is none, or if it breaks.
 
     None is taken from the working directory, which is on Python's path: what came with somebody's data set must not

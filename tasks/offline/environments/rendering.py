@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
 from tasks.offline.environments import goals, key_to_door
-from tasks.offline.environments.rollouts import EpisodeOutcomes, Player, play
+from tasks.offline.environments.rollouts import EpisodeOutcomes, Player, play_seeded_episodes
 from tasks.offline.environments.simulators import GRAPH, GraphEnv, KeyToDoorEnv, Plain
 
 SIZE = (300, 200)  # pixels
@@ -28,11 +28,11 @@ SKY, GROUND, GRID, COLOUR, INK = "#f4f6f8", "#cfd6dc", "#aab4bd", "#0072B2", "#1
 HEIGHT, ROOM, FINER = 2.0, 0.28, 2  # metres seen; of reach, from above; each pixel is drawn as FINER x FINER
 
 
-def film(environment: str, player: Player, seed: int) -> tuple[bytes, EpisodeOutcomes]:
+def render_episode_gif(environment: str, player: Player, seed: int) -> tuple[bytes, EpisodeOutcomes]:
     """One whole episode as a GIF of at most LIMIT bytes, and what it came to."""
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pygame draws to memory
     camera = Camera()
-    played = play(environment, player, 1, seed, camera)
+    played = play_seeded_episodes(environment, player, 1, seed, camera)
     return camera.gif(), played
 
 
@@ -60,38 +60,38 @@ class Camera:
 
     def _frame(self, inner: Any) -> Image.Image:
         if isinstance(inner, GraphEnv):
-            return _walk(GRAPH.successors, GRAPH.goal, self.trail)
+            return _draw_graph_walk(GRAPH.successors, GRAPH.goal, self.trail)
         if isinstance(inner, KeyToDoorEnv):
-            return _room(inner.state)
+            return _draw_key_to_door_rooms(inner.state)
         if isinstance(inner, goals.GoalGraphEnv):
-            return _walk(goals.SUCCESSORS, int(inner.goal.argmax()), self.trail)
+            return _draw_graph_walk(goals.SUCCESSORS, int(inner.goal.argmax()), self.trail)
         if isinstance(inner, goals.ReachEnv):
-            return _square(inner)
+            return _draw_reach_square(inner)
         if isinstance(inner, goals.BitFlipEnv):
-            return _rows(inner)
+            return _draw_bit_rows(inner)
         if hasattr(inner, "data") and hasattr(inner, "model"):
-            return _bodies(inner.model, inner.data)
+            return _draw_mujoco_bodies(inner.model, inner.data)
         if "rgb_array" not in inner.metadata.get("render_modes", ()):
-            return _small(_canvas()[0])
+            return _downscale_image(_make_canvas()[0])
         inner.render_mode = "rgb_array"
         try:
             return Image.fromarray(inner.render()).resize(SIZE, Image.Resampling.BOX)
         except Exception:  # whatever runs in it: the numbers of an episode do not hang on its picture
-            return _small(_canvas()[0])
+            return _downscale_image(_make_canvas()[0])
 
     def gif(self) -> bytes:
         """The frames, as many as fit."""
         step = ceil(len(self.frames) / FRAMES)
         while True:
-            picture = _gif(self.frames[::step], 1000 * self.every * step / self.rate)
+            picture = _encode_gif(self.frames[::step], 1000 * self.every * step / self.rate)
             if len(picture) <= LIMIT or step >= len(self.frames):
                 return picture
             step += 1
 
 
-def _walk(successors: NDArray[np.int64], goal: int, trail: Sequence[int]) -> Image.Image:
+def _draw_graph_walk(successors: NDArray[np.int64], goal: int, trail: Sequence[int]) -> Image.Image:
     """The graph with its nodes on an ellipse: edges faint, the walk so far in colour, the goal ringed."""
-    image, pen = _canvas()
+    image, pen = _make_canvas()
     turns = np.linspace(0, 2 * np.pi, len(successors), endpoint=False)
     positions = np.stack([np.sin(turns), -np.cos(turns)], 1) * (0.45, 0.43) * image.size + np.array(image.size) / 2
     spots = [(float(x), float(y)) for x, y in positions]
@@ -105,12 +105,12 @@ def _walk(successors: NDArray[np.int64], goal: int, trail: Sequence[int]) -> Ima
             spot, 5 * FINER, fill=COLOUR if node == trail[-1] else SKY if node not in trail else GRID, outline=INK
         )
     pen.circle(spots[goal], 8 * FINER, outline=INK, width=FINER)
-    return _small(image)
+    return _downscale_image(image)
 
 
-def _room(state: key_to_door.KeyToDoorState) -> Image.Image:
+def _draw_key_to_door_rooms(state: key_to_door.KeyToDoorState) -> Image.Image:
     """The three rooms side by side: the agent a disc (filled dark with the key), the key a ring, the door a bar."""
-    image, pen = _canvas()
+    image, pen = _make_canvas()
     cell = image.width / (key_to_door.ROOMS * (key_to_door.SIDE + 1))
     top = (image.height - key_to_door.SIDE * cell) / 2
 
@@ -129,35 +129,35 @@ def _room(state: key_to_door.KeyToDoorState) -> Image.Image:
         pen.circle((x + cell / 2, y + cell / 2), 0.25 * cell, outline=INK, width=2 * FINER)
     x, y = corner(state.room, state.cell)
     pen.circle((x + cell / 2, y + cell / 2), 0.35 * cell, fill=INK if state.carrying else COLOUR)
-    return _small(image)
+    return _downscale_image(image)
 
 
-def _rows(scene: goals.BitFlipEnv) -> Image.Image:
+def _draw_bit_rows(scene: goals.BitFlipEnv) -> Image.Image:
     """The bits above those of the goal: dark where one is set, and in colour where both are."""
-    image, pen = _canvas()
+    image, pen = _make_canvas()
     side = min(image.width / len(scene.state), image.height / 4)
     left = (image.width - side * len(scene.state)) / 2
     for top, row in ((image.height / 2 - 1.5 * side, scene.state), (image.height / 2 + 0.5 * side, scene.goal)):
         for number, (bit, other) in enumerate(zip(row, scene.goal * scene.state, strict=True)):
             x = left + number * side
             pen.rectangle((x, top, x + side, top + side), fill=COLOUR if other else INK if bit else SKY, outline=GRID)
-    return _small(image)
+    return _downscale_image(image)
 
 
-def _square(scene: goals.ReachEnv) -> Image.Image:
+def _draw_reach_square(scene: goals.ReachEnv) -> Image.Image:
     """The square from above: the point a disc, the goal a ring as wide as what counts as reached."""
-    image, pen = _canvas()
+    image, pen = _make_canvas()
     half, middle = 0.45 * image.height, (image.width / 2, image.height / 2)
     pen.rectangle((middle[0] - half, middle[1] - half, middle[0] + half, middle[1] + half), outline=GRID, width=FINER)
     goal, point = ((middle[0] + half * float(x), middle[1] - half * float(y)) for x, y in (scene.goal, scene.state))
     pen.circle(goal, goals.NEAR * half, outline=INK, width=FINER)
     pen.circle(point, 0.03 * half, fill=COLOUR)
-    return _small(image)
+    return _downscale_image(image)
 
 
-def _bodies(model: Any, data: Any) -> Image.Image:
+def _draw_mujoco_bodies(model: Any, data: Any) -> Image.Image:
     """MuJoCo's geoms as thick lines and discs; the eye follows the first body that moves."""
-    image, pen = _canvas()
+    image, pen = _make_canvas()
     width, height = image.size
     round_ = (2, 3, 5)  # sphere, capsule, cylinder
     shown = [number for number in range(model.ngeom) if model.geom_type[number] in round_]
@@ -187,19 +187,19 @@ def _bodies(model: Any, data: Any) -> Image.Image:
         pen.line(ends, fill=colour, width=max(1, round(2 * radius * metre)))
         for end in ends:
             pen.circle(end, radius * metre, fill=colour, outline=INK)
-    return _small(image)
+    return _downscale_image(image)
 
 
-def _canvas() -> tuple[Image.Image, ImageDraw.ImageDraw]:
+def _make_canvas() -> tuple[Image.Image, ImageDraw.ImageDraw]:
     image = Image.new("RGB", (SIZE[0] * FINER, SIZE[1] * FINER), SKY)
     return image, ImageDraw.Draw(image)
 
 
-def _small(image: Image.Image) -> Image.Image:
+def _downscale_image(image: Image.Image) -> Image.Image:
     return image.resize(SIZE, Image.Resampling.BOX)
 
 
-def _gif(frames: Sequence[Image.Image], milliseconds: float) -> bytes:
+def _encode_gif(frames: Sequence[Image.Image], milliseconds: float) -> bytes:
     """The frames in one palette, repeated without end; a GIF counts in hundredths of a second."""
     some = frames[:: max(1, len(frames) // 8)]
     sheet = Image.new("RGB", (SIZE[0], SIZE[1] * len(some)))

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from tasks.offline.datasets.episodes import Episode, episode
+from tasks.offline.datasets.episodes import Episode, make_episode
 from tasks.offline.environments import simulators
 
 EVALUATION_SEED = 1_000_000  # of the episodes that a stage plays while it learns; the stage `returns` plays others
@@ -73,7 +73,7 @@ class Targeted(Protocol):
         ...
 
 
-def as_player(policy: Memoryless | Player | Targeted) -> Player:
+def wrap_as_player(policy: Memoryless | Player | Targeted) -> Player:
     """The policy as a player: asked for its first target if it has targets, as it is if it has a memory, else without a
     memory.
     """
@@ -97,7 +97,7 @@ class EpisodeOutcomes:
     @property
     def initial(self) -> Tensor:
         """What each episode showed first: (E, O)."""
-        return _tensor([episode.observations[0] for episode in self.episodes])
+        return _stack_observations([episode.observations[0] for episode in self.episodes])
 
     @property
     def rewards(self) -> list[NDArray[np.floating]]:
@@ -124,7 +124,7 @@ class EpisodeOutcomes:
         return np.array([episode.rewards @ gamma ** np.arange(len(episode)) for episode in self.episodes])
 
 
-def play(
+def play_seeded_episodes(
     environment: str,
     player: Player,
     episodes: int,
@@ -137,7 +137,7 @@ def play(
     `limit` is the number of steps after which an episode is truncated, in the place of the environment's own. `watch`
     is called with the first episode's environment before its first step and after every step.
     """
-    scenes = [simulators.make(environment, limit=limit) for _ in range(episodes)]
+    scenes = [simulators.make_offline_environment(environment, limit=limit) for _ in range(episodes)]
     seen = [[scene.reset(seed=seed + number)[0]] for number, scene in enumerate(scenes)]
     actions_taken: list[list[Any]] = [[] for _ in scenes]
     rewards: list[list[float]] = [[] for _ in scenes]
@@ -148,7 +148,7 @@ def play(
         watch(scenes[0])
     while running:
         rows = torch.tensor(running)
-        actions = player.act(rows, _tensor([seen[number][-1] for number in running])).numpy()
+        actions = player.act(rows, _stack_observations([seen[number][-1] for number in running])).numpy()
         left = []
         for number, action in zip(running, actions, strict=True):
             observation, reward, terminated, truncated, _ = scenes[number].step(action)
@@ -164,9 +164,9 @@ def play(
         running = left
     for scene in scenes:
         scene.close()
-    played = [episode(*parts) for parts in zip(seen, actions_taken, rewards, ends, strict=True)]
+    played = [make_episode(*parts) for parts in zip(seen, actions_taken, rewards, ends, strict=True)]
     return EpisodeOutcomes(played, scenes[0].unlimited)
 
 
-def _tensor(observations: list[NDArray[Any]]) -> Tensor:
+def _stack_observations(observations: list[NDArray[Any]]) -> Tensor:
     return torch.from_numpy(np.stack(observations).astype(np.float32))

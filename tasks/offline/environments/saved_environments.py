@@ -18,15 +18,15 @@ from tasks.offline.environments import modules
 FILE = "environment.json"
 
 
-def folder_of(environment: str) -> Path | None:
+def find_environment_folder(environment: str) -> Path | None:
     """The folder that holds the environment; None for one that is not named by a folder."""
     _, _, name = environment.partition(BETWEEN)[0].partition(BRACE)[0].partition(":")
     return Path(name) if name and (Path(name) / FILE).is_file() else None
 
 
-def make(environment: str, folder: Path) -> gymnasium.Env[Any, Any]:
+def make_saved_environment(environment: str, folder: Path) -> gymnasium.Env[Any, Any]:
     """The environment that `folder` holds, without wrappers; DataError with one line if it cannot be made."""
-    module = modules.load(environment, environment.partition(":")[0])
+    module = modules.import_environment_module(environment, environment.partition(":")[0])
     try:
         env: gymnasium.Env[Any, Any] = module.make(folder)
     except Exception as error:  # whatever runs in it
@@ -35,14 +35,14 @@ def make(environment: str, folder: Path) -> gymnasium.Env[Any, Any]:
     return env
 
 
-def keep(environment: str, folder: Path) -> None:
+def copy_environment_file(environment: str, folder: Path) -> None:
     """Put what the environment is made of into another folder; nothing for one that is not named by a folder."""
-    if (source := folder_of(environment)) is not None and source.resolve() != folder.resolve():
+    if (source := find_environment_folder(environment)) is not None and source.resolve() != folder.resolve():
         folder.mkdir(parents=True, exist_ok=True)
         copyfile(source / FILE, folder / FILE)
 
 
-def moved(environment: str, folder: Path) -> str:
+def replace_environment_folder(environment: str, folder: Path) -> str:
     """The environment's name with this folder in the place of its own, where this one holds it."""
     if not (folder / FILE).is_file():
         return environment
@@ -50,9 +50,9 @@ def moved(environment: str, folder: Path) -> str:
     return f"{name.partition(':')[0]}:{folder}{between}{wrappers}"
 
 
-def is_another(folder: Path, environment: str) -> bool:
+def is_from_other_environment(folder: Path, environment: str) -> bool:
     """Whether what stands in the folder was recorded in an environment that this one is not."""
-    environment_folder = folder_of(environment)
+    environment_folder = find_environment_folder(environment)
     recorded = folder / FILE
     return recorded.is_file() and (
         environment_folder is None or (environment_folder / FILE).read_bytes() != recorded.read_bytes()

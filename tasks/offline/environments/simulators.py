@@ -32,7 +32,7 @@ Info = dict[str, Any]  # what Gymnasium passes beside observations
 Space = spaces.Space[Any]
 NUMBERS = (spaces.Box, spaces.Discrete, spaces.MultiBinary, spaces.MultiDiscrete)  # what parts of an observation may be
 ROUNDING = 1e-5  # of half a range: how far beyond its bounds an action that somebody recorded may lie
-GRAPH = graph.random_graph(nodes=20, degree=3, longest=4, seed=3)
+GRAPH = graph.draw_random_graph(nodes=20, degree=3, longest=4, seed=3)
 WALK = 10  # steps until a walk in the graph is truncated
 # steps until an episode is truncated where Gymnasium sets no limit: a policy that stays put would play for ever
 LONGEST = 1000
@@ -81,13 +81,13 @@ class KeyToDoorEnv(gymnasium.Env[Seen, int]):
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Seen, Info]:
         """Begin in the first room."""
         super().reset(seed=seed)
-        self.state = key_to_door.begin(self.np_random)
-        return key_to_door.observe(self.state), {}
+        self.state = key_to_door.draw_initial_state(self.np_random)
+        return key_to_door.encode_key_to_door_observation(self.state), {}
 
     def step(self, action: int) -> tuple[Seen, float, bool, bool, Info]:
         """One move."""
-        self.state, reward, ended = key_to_door.step(self.state, int(action), self.np_random)
-        return key_to_door.observe(self.state), reward, ended, False, {}
+        self.state, reward, ended = key_to_door.step_key_to_door(self.state, int(action), self.np_random)
+        return key_to_door.encode_key_to_door_observation(self.state), reward, ended, False, {}
 
 
 class Plain(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -164,7 +164,7 @@ class Plain(gymnasium.Wrapper[Any, Any, Any, Any]):
         1, O).
         """
         columns = []
-        for name, space in parts(self.own_observations).items():
+        for name, space in split_space_into_parts(self.own_observations).items():
             values = observations[name]
             if not isinstance(space, spaces.Box):
                 flat: list[Any] = [spaces.flatten(space, value) for value in values.astype(np.int64)]
@@ -173,7 +173,7 @@ class Plain(gymnasium.Wrapper[Any, Any, Any, Any]):
         return np.concatenate(columns, 1)
 
 
-def parts(space: Space, name: str = "observations") -> dict[str, Space]:
+def split_space_into_parts(space: Space, name: str = "observations") -> dict[str, Space]:
     """What a space is made of, in the order in which Gymnasium's `flatten` puts it in a row, named as Minari's files
     name it.
 
@@ -186,7 +186,7 @@ def parts(space: Space, name: str = "observations") -> dict[str, Space]:
         inner = {f"{name}/_index_{index}": part for index, part in enumerate(space.spaces)}
     else:
         return {name: space}
-    return {path: leaf for key, part in inner.items() for path, leaf in parts(part, key).items()}
+    return {path: leaf for key, part in inner.items() for path, leaf in split_space_into_parts(part, key).items()}
 
 
 OWN: dict[str, Callable[..., gymnasium.Env[Any, Any]]] = {
@@ -199,67 +199,75 @@ OWN: dict[str, Callable[..., gymnasium.Env[Any, Any]]] = {
 OPTIMA = {  # mean return of the best policy
     "graph": float(-GRAPH.distances[GRAPH.starts].mean()),
     "key-to-door": 1.0,
-    "bit-flip": goals.bit_flip_optimum(),
-    "goal-graph": goals.goal_graph_optimum(),
-    "reach": goals.reach_optimum(),
+    "bit-flip": goals.compute_bit_flip_best_return(),
+    "goal-graph": goals.compute_goal_graph_best_return(),
+    "reach": goals.compute_reach_best_return(),
 }
 
 
-def optimum(environment: str) -> float | None:
+def find_best_possible_return(environment: str) -> float | None:
     """The mean return of the best policy, where it is known; an environment that a folder holds may say it itself, as
     `optimum`.
     """
-    if saved_environments.folder_of(environment) is None:
+    if saved_environments.find_environment_folder(environment) is None:
         return OPTIMA.get(environment)
-    best_return: float | None = getattr(make(environment).unwrapped, "optimum", None)
+    best_return: float | None = getattr(make_offline_environment(environment).unwrapped, "optimum", None)
     return best_return
 
 
 PLUGINS = "gymnasium.envs"  # the group of entry points by which packages register environments
 
 
-def unversioned(environment: str) -> str:
+def strip_module_and_version(environment: str) -> str:
     """Its name without module and version: Hopper of Hopper-v5; one with arguments or wrappers is another environment,
     in all versions.
     """
-    return environment if _is_changed(environment) else bare(environment).rsplit("-v", 1)[0]
+    return environment if _has_arguments_or_wrappers(environment) else strip_module(environment).rsplit("-v", 1)[0]
 
 
-def bare(environment: str) -> str:
+def strip_module(environment: str) -> str:
     """Its name in Gymnasium's registry: Hopper-v5 of module:Hopper-v5. With arguments or wrappers it has none there."""
-    return environment if _is_changed(environment) else environment.rpartition(":")[2]
+    return environment if _has_arguments_or_wrappers(environment) else environment.rpartition(":")[2]
 
 
-def _is_changed(environment: str) -> bool:
+def _has_arguments_or_wrappers(environment: str) -> bool:
     """Whether it has arguments or wrappers."""
     return BETWEEN in environment or BRACE in environment
 
 
-def make(environment: str, limit: int | None = None) -> Plain:
+def make_offline_environment(environment: str, limit: int | None = None) -> Plain:
     """The environment of that name; DataError with one line if there is none, or if its spaces are not supported.
 
     `limit` is the number of steps after which an episode is truncated, in the place of the environment's own.
     """
-    name, arguments, wrappers = wrapping.split(environment)
-    folder = saved_environments.folder_of(environment)
+    name, arguments, wrappers = wrapping.split_environment_name(environment)
+    folder = saved_environments.find_environment_folder(environment)
     if arguments and (name in OWN or folder):
         raise DataError(f"environment {environment}: {name} takes no arguments")
     if name in OWN:
         env = OWN[name](limit)
     else:
-        env = saved_environments.make(environment, folder) if folder else _made(name, arguments, limit)
-    env = wrapping.wrapped(
+        env = (
+            saved_environments.make_saved_environment(environment, folder)
+            if folder
+            else _make_registered_environment(name, arguments, limit)
+        )
+    env = wrapping.apply_wrappers(
         env, environment, [wrapper for wrapper in wrappers if limit is None or wrapper.name != "TimeLimit"]
     )
-    if wordy := [part for part, space in parts(env.observation_space).items() if not isinstance(space, NUMBERS)]:
-        raise DataError(f"environment {environment}: {_of_no_numbers(environment, env.observation_space, wordy)}")
-    if not _supported(env.action_space):
+    if wordy := [
+        part for part, space in split_space_into_parts(env.observation_space).items() if not isinstance(space, NUMBERS)
+    ]:
+        raise DataError(
+            f"environment {environment}: {_describe_non_numeric_parts(environment, env.observation_space, wordy)}"
+        )
+    if not _is_supported_action_space(env.action_space):
         raise DataError(f"environment {environment}: actions of {env.action_space} are not supported")
-    own_limit = _own_limit(env)
+    own_limit = _find_own_step_limit(env)
     return Plain(Checked(env, environment, limit or own_limit or LONGEST), unlimited=not (limit or own_limit))
 
 
-def _own_limit(env: gymnasium.Env[Any, Any]) -> float | None:
+def _find_own_step_limit(env: gymnasium.Env[Any, Any]) -> float | None:
     """The steps after which the environment truncates its episodes; None where it does not say.
 
     One of a folder may say it as `max_steps`.
@@ -268,27 +276,29 @@ def _own_limit(env: gymnasium.Env[Any, Any]) -> float | None:
     return steps if isinstance(steps, int | float) and steps > 0 else None
 
 
-def _made(environment: str, arguments: Mapping[str, Any], limit: int | None) -> gymnasium.Env[Any, Any]:
+def _make_registered_environment(
+    environment: str, arguments: Mapping[str, Any], limit: int | None
+) -> gymnasium.Env[Any, Any]:
     """One of another package."""
-    _register(environment)
-    spec = gymnasium.spec(bare(environment))
+    _register_environment(environment)
+    spec = gymnasium.spec(strip_module(environment))
     if "mujoco" in str(spec.entry_point):
-        _keep_mujoco_from_writing()
+        _silence_mujoco_warnings()
     keywords = {"max_episode_steps": spec.max_episode_steps, "disable_env_checker": True, **arguments}
     own_limit = keywords.pop("max_episode_steps")
     steps = limit or own_limit
     try:
-        return gymnasium.make(bare(environment), -1 if steps is None else steps, **keywords)
+        return gymnasium.make(strip_module(environment), -1 if steps is None else steps, **keywords)
     except Exception as error:  # of an old version, with packages of its own, or whatever runs in it
         what = " ".join(str(error).split()) or type(error).__name__
         raise DataError(f"environment {environment}: cannot be made: {what}") from None
 
 
-def _register(environment: str) -> None:
+def _register_environment(environment: str) -> None:
     """See to it that Gymnasium knows the environment; DataError with one line if it cannot."""
     module, _, name = environment.rpartition(":")
     if module:
-        modules.load(environment, module)
+        modules.import_environment_module(environment, module)
     failed = [] if module or name in gymnasium.registry else _register_plugins()
     if name in gymnasium.registry:
         return
@@ -311,17 +321,21 @@ def _register_plugins() -> list[str]:
     return failed
 
 
-def _keep_mujoco_from_writing() -> None:
+def _silence_mujoco_warnings() -> None:
     """Warnings about the models that Gymnasium ships would fill a MUJOCO_LOG.TXT in whatever folder this runs in."""
     import mujoco
 
     mujoco.set_mju_user_warning(lambda message: None)
 
 
-def _of_no_numbers(environment: str, observations: Space, wordy: Sequence[str]) -> str:
+def _describe_non_numeric_parts(environment: str, observations: Space, wordy: Sequence[str]) -> str:
     """What is wrong with observations some of whose parts hold text or the like, and which wrapper takes those away."""
     whole = dict(observations.spaces) if isinstance(observations, spaces.Dict) else {}
-    left = [key for key, part in whole.items() if all(isinstance(leaf, NUMBERS) for leaf in parts(part).values())]
+    left = [
+        key
+        for key, part in whole.items()
+        if all(isinstance(leaf, NUMBERS) for leaf in split_space_into_parts(part).values())
+    ]
     if not left:
         return f"observations of {' '.join(str(observations).split())} are not supported"
     named = ", ".join(part.removeprefix("observations/") for part in wordy)
@@ -329,16 +343,16 @@ def _of_no_numbers(environment: str, observations: Space, wordy: Sequence[str]) 
     return f'observations have {named}, which is no numbers; expected it without, as the id "{without}"'
 
 
-def _supported(actions: Space) -> bool:
+def _is_supported_action_space(actions: Space) -> bool:
     """Whether these are a finite set, or a vector with bounds."""
     box = isinstance(actions, spaces.Box) and len(actions.shape) == 1 and actions.is_bounded()
     return box or isinstance(actions, spaces.Discrete)
 
 
 @cache
-def spaces_of(environment: str) -> Spaces:
+def get_policy_spaces(environment: str) -> Spaces:
     """What policies for the environment are built for."""
-    env = make(environment)
+    env = make_offline_environment(environment)
     observations, actions = env.observation_space, env.action_space
     env.close()
     assert observations.shape is not None
@@ -348,19 +362,19 @@ def spaces_of(environment: str) -> Spaces:
     return Spaces(observations.shape[0], actions.shape[0], discrete=False)
 
 
-def step_limit(environment: str) -> int | None:
+def find_step_limit(environment: str) -> int | None:
     """The number of steps after which Gymnasium truncates its episodes; None if it sets no limit, or none is known."""
-    env = make(environment)
+    env = make_offline_environment(environment)
     env.close()
     spec = env.env.spec
     return spec.max_episode_steps if spec else None
 
 
-def goals_of(environment: str) -> Goals:
+def get_environment_goals(environment: str) -> Goals:
     """Where its goals stand in an observation, and what they pay; DataError with one line if it has none."""
-    scene = make(environment)
+    scene = make_offline_environment(environment)
     inner, at, slices = scene.unwrapped, 0, dict[str, slice]()
-    for name, space in parts(scene.own_observations, "").items():
+    for name, space in split_space_into_parts(scene.own_observations, "").items():
         size = spaces.flatdim(space)
         slices[name.removeprefix("/")], at = slice(at, at + size), at + size
     if not {goals.ACHIEVED, goals.DESIRED} <= {*slices} or not hasattr(inner, "compute_reward"):

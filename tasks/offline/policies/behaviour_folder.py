@@ -21,21 +21,21 @@ UNKNOWN = (
 RECORDERS = "behaviour"  # in a data set's folder: the policies that recorded it, by tier
 
 
-def policy(folder: Path, tier: str) -> Behaviour:
+def load_behaviour_policy(folder: Path, tier: str) -> Behaviour:
     """One of the policies; DataError with one line if there is none of that tier."""
     if not (folder / tier).is_dir():
         raise DataError(f"{folder}: no {tier} policy; branches.behaviour.{folder.name}.steps is 0?")
-    return files.load(folder / tier, {"Behaviour": Behaviour})
+    return files.load_policy(folder / tier, {"Behaviour": Behaviour})
 
 
-def replay(folder: Path) -> list[Episode]:
+def read_replay_episodes(folder: Path) -> list[Episode]:
     """The episodes of training up to the medium policy; DataError with one line if there are none."""
     if not (folder / REPLAY).is_dir():
         raise DataError(f"{folder}: no episodes of training; branches.behaviour.{folder.name}.steps is 0?")
-    return list(episodes.read(folder / REPLAY / dataset_files.DATA))
+    return list(episodes.read_episode_file(folder / REPLAY / dataset_files.DATA))
 
 
-def reference(folder: Path) -> ScoreReference:
+def read_score_reference(folder: Path) -> ScoreReference:
     """The two returns that a score is measured between; DataError with one line if nothing says what a good one is."""
     described = json.loads((folder / REFERENCE).read_text())
     if "maximum" not in described:
@@ -43,7 +43,7 @@ def reference(folder: Path) -> ScoreReference:
     return ScoreReference(described["minimum"], described["maximum"])
 
 
-def environment(folder: Path) -> str:
+def read_environment_id(folder: Path) -> str:
     """The environment's id, which the folder need not be named like."""
     name: str = json.loads((folder / REFERENCE).read_text())["environment"]
-    return saved_environments.moved(name, folder)
+    return saved_environments.replace_environment_folder(name, folder)

@@ -46,22 +46,22 @@ class Acting(nn.Module):
         return self.policy.act(observations)  # type: ignore[operator,no-any-return]  # every subclass acts
 
 
-def export(folder: Path, out: Path) -> dict[str, Any]:
+def export_offline_policy(folder: Path, out: Path) -> dict[str, Any]:
     """Write the policy in `folder` to the folder `out`; returns what it is.
 
     DataError with one line if it cannot be written so.
     """
-    policy = kinds.load(folder)
+    policy = kinds.load_policy_of_any_kind(folder)
     if not isinstance(policy, Network):
         raise DataError(
             f"{folder}: a {type(policy).__name__} is no network of the present observation, and cannot be exported"
         )
-    observations = probes(policy)
+    observations = draw_probe_observations(policy)
     expected = policy.act(observations)
-    _check(f"{folder}: TorchScript", script(policy, out / SCRIPT), observations, expected)
+    _check_same_actions(f"{folder}: TorchScript", write_torchscript(policy, out / SCRIPT), observations, expected)
     missing = [name for name in NEEDED if find_spec(name) is None]
     if not missing:
-        _check(f"{folder}: ONNX", onnx(policy, out / ONNX), observations, expected)
+        _check_same_actions(f"{folder}: ONNX", write_onnx(policy, out / ONNX), observations, expected)
     for name in (files.CONFIG, files.WEIGHTS):
         shutil.copyfile(folder / name, out / name)
     return {
@@ -76,22 +76,22 @@ def export(folder: Path, out: Path) -> dict[str, Any]:
     }
 
 
-def probes(policy: Network) -> Tensor:
+def draw_probe_observations(policy: Network) -> Tensor:
     """Random observations about the data's, most of them beyond: (OBSERVATIONS, O)."""
     drawn = torch.randn(OBSERVATIONS, policy.spaces.observation, generator=torch.Generator().manual_seed(0))
     return policy.normaliser.mean + 3 * policy.normaliser.deviation * drawn
 
 
-def script(policy: Network, file: Path) -> Callable[[Tensor], Tensor]:
+def write_torchscript(policy: Network, file: Path) -> Callable[[Tensor], Tensor]:
     """Write TorchScript; returns what was written, as a function."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that torch.jit is deprecated, and that sizes are constants
-        torch.jit.trace(Acting(policy), probes(policy)[:2]).save(str(file))
+        torch.jit.trace(Acting(policy), draw_probe_observations(policy)[:2]).save(str(file))
         loaded: Callable[[Tensor], Tensor] = torch.jit.load(str(file))
     return loaded
 
 
-def onnx(policy: Network, file: Path) -> Callable[[Tensor], Tensor]:
+def write_onnx(policy: Network, file: Path) -> Callable[[Tensor], Tensor]:
     """Write ONNX; returns what was written, as a function."""
     import onnxruntime
 
@@ -100,7 +100,7 @@ def onnx(policy: Network, file: Path) -> Callable[[Tensor], Tensor]:
         logging.getLogger("torch.onnx").setLevel(logging.ERROR)
         torch.onnx.export(
             Acting(policy),
-            (probes(policy)[:2],),
+            (draw_probe_observations(policy)[:2],),
             str(file),
             input_names=["observations"],
             output_names=["actions"],
@@ -112,7 +112,7 @@ def onnx(policy: Network, file: Path) -> Callable[[Tensor], Tensor]:
     return lambda observations: torch.from_numpy(session.run(None, {"observations": observations.numpy()})[0])
 
 
-def _check(what: str, written: Callable[[Tensor], Tensor], observations: Tensor, expected: Tensor) -> None:
+def _check_same_actions(what: str, written: Callable[[Tensor], Tensor], observations: Tensor, expected: Tensor) -> None:
     """DataError unless it acts as the policy does, on many observations and on one."""
     for rows in (slice(None), slice(1)):
         actions = written(observations[rows])
@@ -129,10 +129,10 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--explain", type=Path, nargs="*", default=[])
     options = parser.parse_args(arguments)
     try:
-        facts = export(options.folder, options.out)
+        facts = export_offline_policy(options.folder, options.out)
     except DataError as error:
         raise SystemExit(str(error)) from None
-    by_stage = {file.stem: metrics.meanings(file, "offline") for file in options.explain}
+    by_stage = {file.stem: metrics.read_metric_meanings(file, "offline") for file in options.explain}
     meanings = {
         stage: {name.partition("/")[2]: text for name, text in sentences.items()}
         for stage, sentences in by_stage.items()

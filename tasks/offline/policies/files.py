@@ -57,12 +57,12 @@ class Valued(Protocol):
 Policy = TypeVar("Policy", bound=Saved)
 
 
-def has_values(policy: object) -> TypeGuard[Valued]:
+def has_value_estimates(policy: object) -> TypeGuard[Valued]:
     """Whether a policy predicts its own return."""
     return hasattr(policy, "values")
 
 
-def save(policy: Saved, path: Path) -> None:
+def save_policy(policy: Saved, path: Path) -> None:
     """Write the policy to the folder `path`, under the name of its class; the same policy gives the same bytes."""
     path.mkdir(parents=True, exist_ok=True)
     config = {"kind": type(policy).__name__, "spaces": asdict(policy.spaces), "sizes": policy.sizes}
@@ -71,7 +71,7 @@ def save(policy: Saved, path: Path) -> None:
     (path / WEIGHTS).write_bytes(serialised(tensors))  # save_file's files are their owner's alone, whatever the umask
 
 
-def load(path: Path, builders: Mapping[str, Callable[..., Policy]]) -> Policy:
+def load_policy(path: Path, builders: Mapping[str, Callable[..., Policy]]) -> Policy:
     """The policy that `save` wrote, in evaluation mode; DataError with one line if there is none of these kinds.
 
     `builders` are called with the spaces and, by name, the sizes.
@@ -90,6 +90,6 @@ def load(path: Path, builders: Mapping[str, Callable[..., Policy]]) -> Policy:
     return policy.eval()
 
 
-def digest(path: Path) -> str:
+def hash_policy_weights(path: Path) -> str:
     """The SHA-256 of the saved policy's tensors, by which data tells who recorded it."""
     return sha256((path / WEIGHTS).read_bytes()).hexdigest()

@@ -22,10 +22,10 @@ BUILDERS: dict[str, Callable[..., Policy]] = {  # called with the spaces and the
     "Gaussian": Gaussian,
     "SquashedGaussian": SquashedGaussian,
     "QTable": QTable,
-    "DecisionTransformer": trunks.decision_transformer,
+    "DecisionTransformer": trunks.build_decision_transformer,
 }
 
 
-def load(path: Path) -> Policy:
+def load_policy_of_any_kind(path: Path) -> Policy:
     """The policy of any known kind that was saved in the folder `path`; DataError with one line if there is none."""
-    return files.load(path, BUILDERS)
+    return files.load_policy(path, BUILDERS)

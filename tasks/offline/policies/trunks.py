@@ -34,7 +34,7 @@ class HuggingFace(nn.Module):
         config.vocab_size = 1
         config.bos_token_id = config.eos_token_id = config.pad_token_id = None
         model.set_input_embeddings(nn.Embedding(1, config.hidden_size))  # never used
-        for embedding in (model.get_input_embeddings(), learned_positions(model)):
+        for embedding in (model.get_input_embeddings(), find_position_embedding(model)):
             if embedding is not None:
                 nn.init.zeros_(embedding.weight).requires_grad_(False)
         for module in model.modules():
@@ -74,22 +74,22 @@ class LanguageModel:
         return Text(self.tokens, positions, self.head)
 
 
-def learned_positions(model: Any) -> nn.Embedding | None:
+def find_position_embedding(model: Any) -> nn.Embedding | None:
     """A GPT-2-like base model's position embeddings; None of others."""
     positions: nn.Embedding | None = getattr(model, "wpe", None)
     return positions
 
 
-def language_model(source: str | Path, revision: str | None) -> LanguageModel:
+def load_language_model(source: str | Path, revision: str | None) -> LanguageModel:
     """The causal language model in a directory, or with a hub id at a revision; DataError with one line if there is
     none.
     """
     from transformers import AutoModelForCausalLM
 
     at: dict[str, Any] = {} if isinstance(source, Path) else {"revision": revision}
-    whole = model_files.load(AutoModelForCausalLM, source, **at)
+    whole = model_files.load_checked_model(AutoModelForCausalLM, source, **at)
     tokens, head = whole.get_input_embeddings().weight.detach(), whole.get_output_embeddings().weight.detach()
-    position_embedding = learned_positions(whole.base_model)
+    position_embedding = find_position_embedding(whole.base_model)
     positions = None if position_embedding is None else position_embedding.weight.detach().clone()
     trunk = HuggingFace(whole.base_model)
     if trunk.knows_places():
@@ -100,7 +100,7 @@ def language_model(source: str | Path, revision: str | None) -> LanguageModel:
     return LanguageModel(trunk, tokens, positions, None if same else head, whole.config.max_position_embeddings)
 
 
-def build(sizes: Mapping[str, Any]) -> Trunk:
+def build_trunk(sizes: Mapping[str, Any]) -> Trunk:
     """A trunk with new weights of a trunk's `sizes`."""
     if "architecture" not in sizes:
         return Transformer(**sizes)
@@ -111,6 +111,6 @@ def build(sizes: Mapping[str, Any]) -> Trunk:
     return HuggingFace(AutoModel.from_config(config, dtype=torch.float32))
 
 
-def decision_transformer(spaces: Spaces, *, trunk: dict[str, Any], **sizes: Any) -> DecisionTransformer:
+def build_decision_transformer(spaces: Spaces, *, trunk: dict[str, Any], **sizes: Any) -> DecisionTransformer:
     """A policy of these sizes, as tasks/offline/policies/kinds.py loads it."""
-    return DecisionTransformer(spaces, build(trunk), **sizes)
+    return DecisionTransformer(spaces, build_trunk(trunk), **sizes)

@@ -47,7 +47,7 @@ class Together:
     profiles: Mapping[str, Array]  # by variant: the share of runs above each level, (L,)
 
 
-def together(first: Sequence[VariantResult], data: Mapping[str, Description]) -> list[Together]:
+def aggregate_over_datasets(first: Sequence[VariantResult], data: Mapping[str, Description]) -> list[Together]:
     """The data sets on which the same variants were measured, two or more of each; `first` has a result for each
     variant and data set.
     """
@@ -60,20 +60,25 @@ def together(first: Sequence[VariantResult], data: Mapping[str, Description]) ->
         if all(len(seed_scores) > 1 for seed_scores in by_variant.values()):
             groups.setdefault(frozenset(by_variant), []).append(dataset)
     return [
-        _together({variant: {name: scores[name][variant] for name in names} for variant in scores[names[0]]}, names)
+        _aggregate_dataset_group(
+            {variant: {name: scores[name][variant] for name in names} for variant in scores[names[0]]}, names
+        )
         for variants, names in groups.items()
         if len(variants) > 1 and len(names) > 1
     ]
 
 
-def _together(scores_by_variant: Mapping[str, Scores], datasets: Sequence[str]) -> Together:
+def _aggregate_dataset_group(scores_by_variant: Mapping[str, Scores], datasets: Sequence[str]) -> Together:
     beside = BESIDE if BESIDE in scores_by_variant else next(iter(scores_by_variant))
     every = np.concatenate(
         [seed_scores for by_dataset in scores_by_variant.values() for seed_scores in by_dataset.values()]
     )
     levels = np.linspace(every.min(), every.max(), LEVELS)
-    profiles = {variant: profile([*by_dataset.values()], levels) for variant, by_dataset in scores_by_variant.items()}
-    return Together(datasets, beside, aggregates(scores_by_variant, beside), levels, profiles)
+    profiles = {
+        variant: compute_performance_profile([*by_dataset.values()], levels)
+        for variant, by_dataset in scores_by_variant.items()
+    }
+    return Together(datasets, beside, aggregate_variants(scores_by_variant, beside), levels, profiles)
 
 
 def interquartile_mean(scores: Sequence[Array]) -> float:
@@ -83,12 +88,12 @@ def interquartile_mean(scores: Sequence[Array]) -> float:
     return float(every[cut : len(every) - cut].mean())
 
 
-def mean(scores: Sequence[Array]) -> float:
+def mean_over_datasets(scores: Sequence[Array]) -> float:
     """The mean over data sets of the means over seeds."""
     return float(np.mean([seed_scores.mean() for seed_scores in scores]))
 
 
-def improvement(ones: Sequence[Array], others: Sequence[Array]) -> float:
+def probability_of_improvement(ones: Sequence[Array], others: Sequence[Array]) -> float:
     """The probability that a seed of the one scores higher than a seed of the other, a mean over data sets; a tie
     counts half.
     """
@@ -99,19 +104,19 @@ def improvement(ones: Sequence[Array], others: Sequence[Array]) -> float:
     return float(np.mean(chances))
 
 
-def profile(scores: Sequence[Array], levels: ArrayLike) -> Array:
+def compute_performance_profile(scores: Sequence[Array], levels: ArrayLike) -> Array:
     """The share of all runs that score higher than each level: (L,) to (L,)."""
     shares: Array = np.greater.outer(np.concatenate(scores), np.asarray(levels)).mean(0)
     return shares
 
 
-def estimated(statistic: Statistic, scores: Sequence[Array], generator: np.random.Generator) -> Estimate:
+def bootstrap_statistic(statistic: Statistic, scores: Sequence[Array], generator: np.random.Generator) -> Estimate:
     """A statistic of these scores with its 95 % interval."""
-    values = [statistic(_resampled(scores, generator)) for _ in range(RESAMPLES)]
-    return _estimate(statistic(scores), values)
+    values = [statistic(_resample_seeds(scores, generator)) for _ in range(RESAMPLES)]
+    return _build_percentile_estimate(statistic(scores), values)
 
 
-def aggregates(scores_by_variant: Mapping[str, Scores], beside: str) -> list[Aggregate]:
+def aggregate_variants(scores_by_variant: Mapping[str, Scores], beside: str) -> list[Aggregate]:
     """Each variant over the data sets of `beside`, one of the variants; all of them have scores on all of those."""
     generator, names = np.random.default_rng(SEED), list(scores_by_variant[beside])
     base = [scores_by_variant[beside][name] for name in names]
@@ -121,25 +126,25 @@ def aggregates(scores_by_variant: Mapping[str, Scores], beside: str) -> list[Agg
         chance = None
         if variant != beside:
             drawn = [
-                improvement(_resampled(variant_scores, generator), _resampled(base, generator))
+                probability_of_improvement(_resample_seeds(variant_scores, generator), _resample_seeds(base, generator))
                 for _ in range(RESAMPLES)
             ]
-            chance = _estimate(improvement(variant_scores, base), drawn)
+            chance = _build_percentile_estimate(probability_of_improvement(variant_scores, base), drawn)
         rows.append(
             Aggregate(
                 variant,
-                estimated(interquartile_mean, variant_scores, generator),
-                estimated(mean, variant_scores, generator),
+                bootstrap_statistic(interquartile_mean, variant_scores, generator),
+                bootstrap_statistic(mean_over_datasets, variant_scores, generator),
                 chance,
             )
         )
     return rows
 
 
-def _resampled(scores: Sequence[Array], generator: np.random.Generator) -> list[Array]:
+def _resample_seeds(scores: Sequence[Array], generator: np.random.Generator) -> list[Array]:
     return [seed_scores[generator.integers(len(seed_scores), size=len(seed_scores))] for seed_scores in scores]
 
 
-def _estimate(value: float, resampled: Sequence[float]) -> Estimate:
+def _build_percentile_estimate(value: float, resampled: Sequence[float]) -> Estimate:
     low, high = np.quantile(resampled, [(1 - SIZE) / 2, (1 + SIZE) / 2])
     return Estimate(value, float(low), float(high))

@@ -84,13 +84,13 @@ class ReturnScores:
     picture: bytes
 
 
-def read(path: Path) -> ReturnScores:
+def read_return_scores(path: Path) -> ReturnScores:
     """What `returns` wrote to the folder `path`; DataError with one line naming file, column and row if it is bad."""
     return ReturnScores(
         path.name,
-        tables.read(PlayedEpisodes, path / EPISODES),
-        tables.read(Values, path / VALUES),
-        tables.read(Starts, path / STARTS),
+        tables.read_table(PlayedEpisodes, path / EPISODES),
+        tables.read_table(Values, path / VALUES),
+        tables.read_table(Starts, path / STARTS),
         pd.read_csv(path / CURVES),
         pd.read_csv(path / PROGRESS),
         pd.read_csv(path / FITS),

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from tasks.common.errors import DataError
-from tasks.common.estimates import Estimate, over_seeds
+from tasks.common.estimates import Estimate, estimate_mean_over_seeds
 from tasks.offline.datasets.normalized_score import ScoreReference
 from tasks.offline.reporting.measurements import Description, Ends, ReturnScores
 from tasks.offline.reporting.tables import CLAIMED, FITTED
@@ -39,7 +39,7 @@ class VariantResult:
     @property
     def estimate(self) -> Estimate:
         """The return, with its interval."""
-        return over_seeds(self.returns)
+        return estimate_mean_over_seeds(self.returns)
 
     @property
     def can_be_asked(self) -> bool:
@@ -49,15 +49,15 @@ class VariantResult:
     @property
     def label(self) -> str:
         """The variant's name, with the target where there is one."""
-        return _label(self.variant, self.target)
+        return _format_variant_label(self.variant, self.target)
 
 
-def results(measured: Iterable[ReturnScores]) -> list[VariantResult]:
+def build_variant_results(measured: Iterable[ReturnScores]) -> list[VariantResult]:
     """Every variant and target of every policy, in the order given."""
     outcomes = []
     for scores in measured:
         described, seen = scores.description, set[str]()
-        for variant, target, episodes in _groups(scores.episodes):
+        for variant, target, episodes in _group_by_variant_and_target(scores.episodes):
             returns = tuple(episodes.groupby("seed", sort=False)["total"].mean())
             first = variant not in seen
             seen.add(variant)
@@ -70,24 +70,24 @@ def results(measured: Iterable[ReturnScores]) -> list[VariantResult]:
     return outcomes
 
 
-def _groups(frame: pd.DataFrame) -> Iterator[tuple[str, float, pd.DataFrame]]:
+def _group_by_variant_and_target(frame: pd.DataFrame) -> Iterator[tuple[str, float, pd.DataFrame]]:
     """The rows of each variant and target, in the order in which they were measured."""
     for key, group in frame.groupby(["variant", "target"], dropna=False, sort=False):
         variant, target = cast(tuple[str, float], key)
         yield variant, target, group
 
 
-def _label(variant: str, target: float) -> str:
-    return variant if isnan(target) else f"{variant} asked for {exactly(target)}"
+def _format_variant_label(variant: str, target: float) -> str:
+    return variant if isnan(target) else f"{variant} asked for {format_exact_number(target)}"
 
 
-def scored(estimate: Estimate, reference: Ends) -> Estimate:
+def convert_return_to_score(estimate: Estimate, reference: Ends) -> Estimate:
     """A return as a normalised score."""
     score = ScoreReference(**reference).score
     return Estimate(score(estimate.mean), score(estimate.low), score(estimate.high))
 
 
-def side(estimate: Estimate, other: Estimate) -> int:
+def compare_intervals(estimate: Estimate, other: Estimate) -> int:
     """1 where the one lies wholly above the other, -1 wholly below, 0 where they overlap."""
     return (estimate.low > other.high) - (estimate.high < other.low)
 
@@ -111,7 +111,7 @@ class ResultsTable:
     rows: list[tuple[str, list[ResultCell]]]
 
 
-def table(
+def build_results_table(
     title: str, note: str, outcomes: Sequence[VariantResult], data: Mapping[str, Description], reference: Unit | None
 ) -> ResultsTable:
     """Returns, or scores by the `reference` of that name in each description; data sets without it are left out.
@@ -120,23 +120,29 @@ def table(
     """
     shown = [dataset for dataset, described in data.items() if not reference or described[reference]]
     variants = list(dict.fromkeys(outcome.variant for outcome in outcomes if outcome.dataset in shown))
-    fact_names = [MEAN, BEST, *([GREEDY] if any(GREEDY in facts(data[dataset]) for dataset in shown) else [])]
+    fact_names = [
+        MEAN,
+        BEST,
+        *([GREEDY] if any(GREEDY in get_dataset_returns(data[dataset]) for dataset in shown) else []),
+    ]
     rows = []
     for dataset in shown:
         described = data[dataset]
         between = described[reference] if reference else None
-        unit = partial(scored, reference=between) if between else lambda estimate: estimate
+        unit = partial(convert_return_to_score, reference=between) if between else lambda estimate: estimate
         estimates = {outcome.variant: unit(outcome.estimate) for outcome in outcomes if outcome.dataset == dataset}
-        fact_means = {name: unit(estimate).mean for name, estimate in facts(described).items()}
-        cells = [ResultCell(number(fact_means[name]) if name in fact_means else "") for name in fact_names]
+        fact_means = {name: unit(estimate).mean for name, estimate in get_dataset_returns(described).items()}
+        cells = [
+            ResultCell(format_rounded_number(fact_means[name]) if name in fact_means else "") for name in fact_names
+        ]
         for variant in variants:
             others = [other for name, other in estimates.items() if name != variant]
-            cells.append(_cell(estimates[variant], others) if variant in estimates else ResultCell())
+            cells.append(_build_result_cell(estimates[variant], others) if variant in estimates else ResultCell())
         rows.append((dataset, cells))
     return ResultsTable(title, note, [*fact_names, *variants], rows)
 
 
-def facts(described: Description) -> dict[str, Estimate]:
+def get_dataset_returns(described: Description) -> dict[str, Estimate]:
     """The returns that a data set has before anything is learned from it, by name and without an interval."""
     data_returns, behaviour = described["data"], described["behaviour"]
     values = {MEAN: data_returns["mean"], BEST: data_returns["best"]} | (
@@ -145,33 +151,33 @@ def facts(described: Description) -> dict[str, Estimate]:
     return {name: Estimate(value, value, value) for name, value in values.items()}
 
 
-def _cell(estimate: Estimate, others: Sequence[Estimate]) -> ResultCell:
-    best = bool(others) and all(side(estimate, other) == 1 for other in others)
-    return ResultCell(number(estimate.mean), interval(estimate), best)
+def _build_result_cell(estimate: Estimate, others: Sequence[Estimate]) -> ResultCell:
+    best = bool(others) and all(compare_intervals(estimate, other) == 1 for other in others)
+    return ResultCell(format_rounded_number(estimate.mean), format_half_width(estimate), best)
 
 
-def number(value: float) -> str:
+def format_rounded_number(value: float) -> str:
     """About three digits, as people read them; a true minus sign, no negative zero."""
     digits = 0 if abs(value) >= 99.95 else 1
     return f"{round(value, digits) + 0.0:,.{digits}f}".replace("-", "\N{MINUS SIGN}")
 
 
-def exactly(value: float) -> str:
+def format_exact_number(value: float) -> str:
     """A number that somebody chose, as they wrote it."""
     return f"{value:,g}".replace("-", "\N{MINUS SIGN}")
 
 
-def interval(estimate: Estimate) -> str:
+def format_half_width(estimate: Estimate) -> str:
     """Half its width: over seeds it is symmetric."""
-    return f"± {number(estimate.high - estimate.mean)}" if isfinite(estimate.low) else "one seed"
+    return f"± {format_rounded_number(estimate.high - estimate.mean)}" if isfinite(estimate.low) else "one seed"
 
 
-def bounds(estimate: Estimate) -> str:
+def format_interval_bounds(estimate: Estimate) -> str:
     """Its interval, which need not be symmetric."""
-    return f"{number(estimate.low)} to {number(estimate.high)}"
+    return f"{format_rounded_number(estimate.low)} to {format_rounded_number(estimate.high)}"
 
 
-def stitched(measured: Iterable[ReturnScores]) -> list[str]:
+def format_stitching_sentences(measured: Iterable[ReturnScores]) -> list[str]:
     """Whether policies find shorter paths through the graph than were recorded, in sentences: a data set's walks, then
     policies.
 
@@ -186,14 +192,16 @@ def stitched(measured: Iterable[ReturnScores]) -> list[str]:
         shortest, starts = int((data["recorded"] == data["optimum"]).sum()), len(data)
         dataset = scores.description["dataset"]
         sentences[f"{dataset}: the best recorded walk is a shortest path from {shortest} of {starts} starts."] = None
-        for variant, target, played in _groups(scores.starts):
+        for variant, target, played in _group_by_variant_and_target(scores.starts):
             if variant not in seen:
                 seen.add(variant)
-                sentences[f"{dataset}: {_from_starts(_label(variant, target), played)}"] = None
+                sentences[f"{dataset}: {_format_start_comparison(_format_variant_label(variant, target), played)}"] = (
+                    None
+                )
     return list(sentences)
 
 
-def _from_starts(label: str, played: pd.DataFrame) -> str:
+def _format_start_comparison(label: str, played: pd.DataFrame) -> str:
     mean = played.groupby("start")[["total", "recorded", "optimum"]].mean()
     walks = mean["recorded"].fillna(-np.inf)
     starts, shortest = len(mean), int((mean["total"] == mean["optimum"]).sum())
@@ -207,7 +215,7 @@ def _from_starts(label: str, played: pd.DataFrame) -> str:
     )
 
 
-def without_curve(measured: Iterable[ReturnScores]) -> list[str]:
+def format_variants_without_curve(measured: Iterable[ReturnScores]) -> list[str]:
     """One sentence naming the variants that were evaluated once only, so that no curve shows how they came there; none
     if there are none.
     """
@@ -249,15 +257,17 @@ class Belief:
         """How the claimed return differs from the true one."""
         if self.claimed is None or not isfinite(self.claimed.low - self.truth.low):
             return ""
-        return {1: "over-estimated", 0: "not clearly off", -1: "under-estimated"}[side(self.claimed, self.truth)]
+        return {1: "over-estimated", 0: "not clearly off", -1: "under-estimated"}[
+            compare_intervals(self.claimed, self.truth)
+        ]
 
 
-def beliefs(scores: ReturnScores) -> list[Belief]:
+def build_beliefs(scores: ReturnScores) -> list[Belief]:
     """A row for each variant with an estimate."""
     rows = []
     for variant, estimates in scores.values.groupby("variant", sort=False):
-        believed = {source: over_seeds(part["value"]) for source, part in estimates.groupby("source")}
-        truth = over_seeds(estimates.groupby("seed")["truth"].first())
+        believed = {source: estimate_mean_over_seeds(part["value"]) for source, part in estimates.groupby("source")}
+        truth = estimate_mean_over_seeds(estimates.groupby("seed")["truth"].first())
         identity, gamma = (scores.description["dataset"], str(variant)), float(estimates["gamma"].iloc[0])
         cut, moving = float(estimates["cut"].mean()), int((~estimates["converged"]).sum())
         seeds = int(estimates["seed"].nunique())

@@ -14,7 +14,7 @@ from torch import Tensor
 from tasks.algorithms.offline import fitted_q
 from tasks.offline.configs.returns import FittedQConfig
 from tasks.offline.datasets.dataset_files import StoredDataset
-from tasks.offline.environments.rollouts import EpisodeOutcomes, Player, play
+from tasks.offline.environments.rollouts import EpisodeOutcomes, Player, play_seeded_episodes
 
 TAIL = 1e-3  # gamma^t from which on rewards are left out
 
@@ -27,23 +27,23 @@ class Truth:
     cut: float
 
 
-def truth(environment: str, player: Player, played: EpisodeOutcomes, gamma: float, seed: int) -> Truth:
+def measure_true_return(environment: str, player: Player, played: EpisodeOutcomes, gamma: float, seed: int) -> Truth:
     """The truth of what was `played` from `seed` on; episodes that the time limit cut short are played again without
     it.
 
     Episodes that the environment itself truncates stay cut, and so do all without a discount.
     """
     horizon = ceil(log(TAIL) / log(gamma)) if 0 < gamma < 1 else inf if gamma else 1
-    if _cut(played, horizon) and horizon < inf:
-        played = play(environment, player, len(played.episodes), seed, limit=int(horizon))
-    return Truth(float(played.discounted(gamma).mean()), _cut(played, horizon))
+    if _compute_cut_share(played, horizon) and horizon < inf:
+        played = play_seeded_episodes(environment, player, len(played.episodes), seed, limit=int(horizon))
+    return Truth(float(played.discounted(gamma).mean()), _compute_cut_share(played, horizon))
 
 
-def _cut(played: EpisodeOutcomes, horizon: float) -> float:
+def _compute_cut_share(played: EpisodeOutcomes, horizon: float) -> float:
     return float((played.truncated & (played.lengths < horizon)).mean())
 
 
-def fitted(
+def run_fitted_q_evaluation(
     config: FittedQConfig,
     policies: Sequence[fitted_q.DeterministicPolicy],
     seeds: Sequence[int],
@@ -66,12 +66,12 @@ def fitted(
         batch_size=config.batch_size,
         generators=[torch.Generator().manual_seed(seed) for seed in seeds],
     )
-    return fitted_q.converge(
+    return fitted_q.fit_until_converged(
         critics,
         policies,
         starts.to(data.device),
         steps,
-        window=fitted_q.window(data, gamma, config.target_rate),
-        tolerance=config.tolerance * fitted_q.scale(data, gamma),
+        window=fitted_q.compute_convergence_window(data, gamma, config.target_rate),
+        tolerance=config.tolerance * fitted_q.compute_return_scale(data, gamma),
         most=config.most_steps,
     )

@@ -10,10 +10,10 @@ from math import inf, isclose, isfinite
 from typing import Literal
 
 from tasks.common.errors import ConfigError
-from tasks.common.estimates import Estimate, difference, over_seeds
+from tasks.common.estimates import Estimate, estimate_mean_over_seeds, estimate_welch_difference
 from tasks.offline.datasets.normalized_score import ScoreReference
 from tasks.offline.reporting.measurements import Description
-from tasks.offline.reporting.results import VariantResult, facts, interval, number
+from tasks.offline.reporting.results import VariantResult, format_half_width, format_rounded_number, get_dataset_returns
 
 Came = Literal["holds", "undecided", "fails"]
 
@@ -28,7 +28,7 @@ class OfflineVerdict:
     sentence: str
 
 
-def judge(
+def judge_offline_expectation(
     higher: str, lower: str, dataset: str, outcomes: Sequence[VariantResult], data: Mapping[str, Description]
 ) -> OfflineVerdict:
     """Whether one of two variants, or of what `facts` has, scores higher on a data set, as was expected."""
@@ -38,7 +38,7 @@ def judge(
         )
     score = ScoreReference(**data[dataset]["reference"]).score
     seeds = {outcome.variant: outcome.returns for outcome in outcomes if outcome.dataset == dataset}
-    fact_returns = {name: (fact.mean,) for name, fact in facts(data[dataset]).items()}
+    fact_returns = {name: (fact.mean,) for name, fact in get_dataset_returns(data[dataset]).items()}
     for name in (higher, lower):
         if name not in seeds | fact_returns:
             raise ConfigError(
@@ -47,17 +47,17 @@ def judge(
             )
     higher_scores, lower_scores = ([score(value) for value in (seeds | fact_returns)[name]] for name in (higher, lower))
     numbers = (
-        f"{dataset}: {higher} {_told(higher_scores, higher in fact_returns)}, {lower} "
-        f"{_told(lower_scores, lower in fact_returns)}"
+        f"{dataset}: {higher} {_format_mean_with_interval(higher_scores, higher in fact_returns)}, {lower} "
+        f"{_format_mean_with_interval(lower_scores, lower in fact_returns)}"
     )
-    apart = difference(higher_scores, lower_scores)
+    apart = estimate_welch_difference(higher_scores, lower_scores)
     if any(len(seeds.get(name, "..")) == 1 for name in (higher, lower)):
         apart = Estimate(apart.mean, -inf, inf)  # one seed is no fact
     if higher in fact_returns and lower in fact_returns:
         apart = Estimate(apart.mean, apart.mean, apart.mean)
     if isclose(apart.low, 0.0, abs_tol=1e-9) and isclose(apart.high, 0.0, abs_tol=1e-9):
         return OfflineVerdict("fails", f"{numbers}. {higher} was expected to be higher, and the two are equal.")
-    by = f"by {number(abs(apart.mean))}{_bounds(apart)}"
+    by = f"by {format_rounded_number(abs(apart.mean))}{_format_difference_bounds(apart)}"
     if apart.low > 0:
         return OfflineVerdict("holds", f"{numbers}. As expected, {higher} is higher, {by}.")
     if apart.high < 0:
@@ -68,7 +68,7 @@ def judge(
     return OfflineVerdict("undecided", f"{numbers}. Undecided: {higher} is {way} in the mean, {by}.")
 
 
-def headline(verdicts: Sequence[OfflineVerdict]) -> list[str]:
+def summarize_verdicts(verdicts: Sequence[OfflineVerdict]) -> list[str]:
     """How many expectations came out, in one sentence; none if nothing was expected."""
     if not verdicts:
         return []
@@ -94,18 +94,18 @@ def headline(verdicts: Sequence[OfflineVerdict]) -> list[str]:
     return [f"Of {len(verdicts)} expectations {', '.join(others)}{',' if len(others) > 1 else ''} and {last}."]
 
 
-def _told(values: Sequence[float], is_fact: bool) -> str:
+def _format_mean_with_interval(values: Sequence[float], is_fact: bool) -> str:
     """A mean in a sentence: without its interval where that has no width or is unknown."""
-    estimate = over_seeds(values)
+    estimate = estimate_mean_over_seeds(values)
     has_interval = not is_fact and isfinite(estimate.low) and estimate.low < estimate.high
-    return number(estimate.mean) + (f" {interval(estimate)}" if has_interval else "")
+    return format_rounded_number(estimate.mean) + (f" {format_half_width(estimate)}" if has_interval else "")
 
 
-def _bounds(apart: Estimate) -> str:
+def _format_difference_bounds(apart: Estimate) -> str:
     """The interval of a difference that is told without its sign."""
     if not isfinite(apart.low):
         return " (one seed)"
     if apart.low == apart.high:
         return ""
     low, high = sorted((apart.low, apart.high)) if apart.mean > 0 else sorted((-apart.low, -apart.high))
-    return f" ({number(low)} to {number(high)})"
+    return f" ({format_rounded_number(low)} to {format_rounded_number(high)})"

@@ -16,13 +16,19 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from tasks.algorithms.offline.half_precision import steps_in
+from tasks.algorithms.offline.half_precision import iterate_under_autocast
 from tasks.common import models, tables
-from tasks.common.checkpoints import ResumableTraining, State, resumable
-from tasks.common.tracking import Row, part
+from tasks.common.checkpoints import ResumableTraining, State, open_resumable_training
+from tasks.common.tracking import Row, show_progress_as_part
 from tasks.offline.configs.learners import LearnerConfig
-from tasks.offline.datasets.dataset_files import StoredDataset, read
-from tasks.offline.environments.rollouts import EVALUATION_SEED, Memoryless, Targeted, as_player, play
+from tasks.offline.datasets.dataset_files import StoredDataset, read_offline_dataset
+from tasks.offline.environments.rollouts import (
+    EVALUATION_SEED,
+    Memoryless,
+    Targeted,
+    play_seeded_episodes,
+    wrap_as_player,
+)
 from tasks.offline.policies import files
 from tasks.offline.training import mean_metrics
 from tasks.stage import Metrics
@@ -59,7 +65,7 @@ STARTS = 32  # initial observations, at most, whose value is followed while lear
 Build = Callable[[StoredDataset, int, torch.Generator], Learner]
 
 
-def run(
+def train_all_variants(
     stage: str, config: LearnerConfig, transitions: Path, out: Path, variants: Mapping[str, Build], *others: Path
 ) -> Metrics:
     """Train every variant with every seed on the data set at `transitions`; the metrics are means over seeds of each
@@ -70,27 +76,27 @@ def run(
     are the CPU's, so that seeds mean the same on all devices. `others` are the files besides the data set that it
     reads. A killed stage goes on with the seed that it was at.
     """
-    dataset = read(transitions)
-    dataset = replace(dataset, transitions=dataset.transitions.to(models.device()))
+    dataset = read_offline_dataset(transitions)
+    dataset = replace(dataset, transitions=dataset.transitions.to(models.choose_device()))
     tasks = [(variant, seed) for variant in variants for seed in config.seeds]
     curves, ends = [], dict[str, list[Mapping[str, float]]]()
     with ExitStack() as trainings:  # checkpoints of seeds that are done stay until all are
         for number, (variant, seed) in enumerate(tasks):
             name = f"{variant}/seed-{seed}"
             checkpoint_name = f"{stage}-{out.name}-{name.replace('/', '-')}"
-            training = trainings.enter_context(resumable(checkpoint_name, config, transitions, *others))
-            with part(number, len(tasks)):
-                rows = _train(training, name, config, dataset, seed, variants[variant], out)
+            training = trainings.enter_context(open_resumable_training(checkpoint_name, config, transitions, *others))
+            with show_progress_as_part(number, len(tasks)):
+                rows = _train_variant(training, name, config, dataset, seed, variants[variant], out)
             curves += [{"variant": variant, "seed": seed, **row} for row in rows]
             ends.setdefault(variant, []).append(rows[-1])
         table = pd.DataFrame(curves)
         table.drop(columns=RETURN).to_csv(out / "curves.csv", index=False)
         table.dropna(subset=RETURN)[["variant", "seed", "step", RETURN]].to_csv(out / "returns.csv", index=False)
         # Each variant by itself: it has metrics that others may lack, such as the loss of text.
-        return {variant: tables.mean_row(rows) for variant, rows in ends.items()}
+        return {variant: tables.compute_mean_row(rows) for variant, rows in ends.items()}
 
 
-def _train(
+def _train_variant(
     training: ResumableTraining,
     name: str,
     config: LearnerConfig,
@@ -113,16 +119,18 @@ def _train(
 
     def fit(start: int) -> Iterator[Row]:
         left = max(0, config.steps - start * config.log_every)
-        steps = islice(steps_in(learner.steps, data.device, config.bfloat16), left)
-        for number, row in enumerate(mean_metrics.rows(steps, config.log_every), start + 1):
+        steps = islice(iterate_under_autocast(learner.steps, data.device, config.bfloat16), left)
+        for number, row in enumerate(mean_metrics.average_step_metrics(steps, config.log_every), start + 1):
             row["step"] = min(number * config.log_every, config.steps)
-            if files.has_values(learner.policy):
+            if files.has_value_estimates(learner.policy):
                 row["initial_value"] = learner.policy.values(starts).mean().item()
             if number % config.evaluate_every == 0 or number == total:
-                played = play(dataset.environment, as_player(learner.policy), config.evaluate_episodes, EVALUATION_SEED)
+                played = play_seeded_episodes(
+                    dataset.environment, wrap_as_player(learner.policy), config.evaluate_episodes, EVALUATION_SEED
+                )
                 row[RETURN] = played.returns.mean()
             yield {f"{name}/{metric}": value for metric, value in row.items()}
 
     rows = training.run(fit, {**learner.state, "batches": generator}, total, ended=True, steps_a_row=config.log_every)
-    files.save(learner.policy, out / name)
+    files.save_policy(learner.policy, out / name)
     return [{metric.removeprefix(f"{name}/"): value for metric, value in row.items()} for row in rows]

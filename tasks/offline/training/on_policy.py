@@ -7,7 +7,7 @@ import torch
 
 from tasks.algorithms.offline.behaviour import Rollout
 from tasks.algorithms.offline.networks.actors import Behaviour
-from tasks.offline.datasets.episodes import Episode, episode
+from tasks.offline.datasets.episodes import Episode, make_episode
 from tasks.offline.environments import simulators
 
 
@@ -18,7 +18,7 @@ class VectorCollector:
     """
 
     def __init__(self, environment: str, count: int, seed: int) -> None:
-        self.scenes = [simulators.make(environment) for _ in range(count)]
+        self.scenes = [simulators.make_offline_environment(environment) for _ in range(count)]
         self.observations = [[scene.reset(seed=seed + number)[0]] for number, scene in enumerate(self.scenes)]
         self.actions: list[list[np.ndarray]] = [[] for _ in self.scenes]
         self.rewards: list[list[float]] = [[] for _ in self.scenes]
@@ -52,7 +52,7 @@ class VectorCollector:
 
     def _finish(self, number: int, terminated: bool) -> None:
         """Keep the episode that ended there, and begin the next."""
-        ended = episode(self.observations[number], self.actions[number], self.rewards[number], terminated)
+        ended = make_episode(self.observations[number], self.actions[number], self.rewards[number], terminated)
         self.replay.append((self.steps, ended))
         self.observations[number], self.actions[number], self.rewards[number] = [self.scenes[number].reset()[0]], [], []
 

@@ -17,7 +17,13 @@ from torch import Tensor
 from tasks.algorithms.offline import hindsight
 from tasks.algorithms.offline.hindsight import Hindsight
 from tasks.algorithms.offline.replay import ReplayBuffer
-from tasks.algorithms.offline.transition_tensors import Referenced, TransitionBatch, Transitions, joined, mixed
+from tasks.algorithms.offline.transition_tensors import (
+    Referenced,
+    TransitionBatch,
+    Transitions,
+    concatenate_batches,
+    merge_batches_by_mask,
+)
 from tasks.offline.configs.learners import RELABEL, ExplorationConfig, FineTuningConfig
 from tasks.offline.environments import simulators
 
@@ -25,14 +31,14 @@ Act = Callable[[Tensor], Tensor]
 EPISODES = 100_000_000  # seeds of episodes that each seed of a learner has to itself
 
 
-def as_seen(observations: Tensor) -> Tensor:
+def return_unchanged(observations: Tensor) -> Tensor:
     """The environment's own observations."""
     return observations
 
 
-def hindsight_of(environment: str, relabel: RELABEL, copies: int) -> Hindsight | None:
+def build_hindsight(environment: str, relabel: RELABEL, copies: int) -> Hindsight | None:
     """What a variant's `relabel` asks for; DataError with one line where the environment has no goals."""
-    return None if relabel == "none" else Hindsight(simulators.goals_of(environment), relabel, copies)
+    return None if relabel == "none" else Hindsight(simulators.get_environment_goals(environment), relabel, copies)
 
 
 class EpisodeStep(NamedTuple):
@@ -63,11 +69,14 @@ class Explorer:
         generator: torch.Generator,
         device: torch.device,
         *,
-        preprocess: Act = as_seen,
+        preprocess: Act = return_unchanged,
         relabelling: Hindsight | None = None,
         gamma: float | None = None,
     ) -> None:
-        self.env, self.spaces = simulators.make(environment), simulators.spaces_of(environment)
+        self.env, self.spaces = (
+            simulators.make_offline_environment(environment),
+            simulators.get_policy_spaces(environment),
+        )
         self.act, self.preprocess, self.config, self.generator = act, preprocess, config, generator
         self.hindsight, self.gamma, self.played, self.device = relabelling, gamma, 0, device
         self.replay = ReplayBuffer(self.spaces, config.replay, device)
@@ -142,7 +151,7 @@ class Explorer:
         observations, actions, rewards, following, terminated = zip(*self.episode, strict=True)
         earned, ended = (torch.tensor(column).to(self.device) for column in (rewards, terminated))
         whole = TransitionBatch(torch.stack(observations), torch.stack(actions), earned, torch.stack(following), ended)
-        for copy in hindsight.copies(whole, relabelling, self.generator):
+        for copy in hindsight.iterate_relabelled_copies(whole, relabelling, self.generator):
             before, after = self.preprocess(copy.observations), self.preprocess(copy.next_observations)
             self.replay.extend(replace(copy, observations=before, next_observations=after))
 
@@ -161,7 +170,7 @@ class Explorer:
         return torch.from_numpy(observation).to(self.device)
 
 
-def exploration(tuning: FineTuningConfig, epsilon: float = 0.0) -> ExplorationConfig:
+def build_exploration_config(tuning: FineTuningConfig, epsilon: float = 0.0) -> ExplorationConfig:
     """How a variant plays that goes on online: a share `epsilon` of its actions at random, from the first step on."""
     return ExplorationConfig(
         replay=tuning.replay, warmup=1, steps=tuning.steps, first_epsilon=epsilon, last_epsilon=epsilon, last_from=1
@@ -201,12 +210,14 @@ class FineTuning:
         if self.share is None:
             rows = torch.randint(recorded + replay.kept, (size,), generator=generator)
             first = (rows < recorded).to(self.data.device)
-            return mixed(
+            return merge_batches_by_mask(
                 first, self._recorded(rows.clamp(max=recorded - 1)), self._played(rows.sub(recorded).clamp(min=0))
             )
         played = min(max(1, round(self.share * size)), max(1, size - 1))
         of_data = torch.randint(recorded, (size - played,), generator=generator)
-        return joined(self._recorded(of_data), self._played(torch.randint(replay.kept, (played,), generator=generator)))
+        return concatenate_batches(
+            self._recorded(of_data), self._played(torch.randint(replay.kept, (played,), generator=generator))
+        )
 
     def _recorded(self, rows: Tensor) -> Referenced:
         rows = rows.to(self.data.device)

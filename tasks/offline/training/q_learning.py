@@ -20,7 +20,7 @@ from tasks.offline.training.learners import Learner
 Kind = TypeVar("Kind", bound=TransitionBatch)
 
 
-def network(config: QConfig, dataset: StoredDataset) -> QValues:
+def build_q_network(config: QConfig, dataset: StoredDataset) -> QValues:
     """A new network, which normalises by the data's mean and deviation; DataError with one line if actions are not a
     finite set.
     """
@@ -31,7 +31,7 @@ def network(config: QConfig, dataset: StoredDataset) -> QValues:
     return policy.to(dataset.transitions.device)
 
 
-def learner(
+def build_q_learner(
     config: QConfig, objective: dqn.Loss, policy: QValues, batches: Iterable[TransitionBatch], *, target: bool = True
 ) -> Learner:
     """A learner from these batches, which are normalised as the policy does it; without `target` the online network
@@ -44,7 +44,7 @@ def learner(
     return Learner(policy, {"policy": policy, "target": following, "optimizer": optimizer}, steps)
 
 
-def offline(
+def build_offline_q_learner(
     config: QConfig,
     objective: dqn.Loss,
     dataset: StoredDataset,
@@ -57,19 +57,23 @@ def offline(
     """A learner from the data set alone, some of whose goals are others in hindsight; without `replay` its batches are
     runs of the data.
     """
-    policy = network(config, dataset)
+    policy = build_q_network(config, dataset)
     if hindsight is not None:
         source = Relabelled(dataset.transitions, hindsight.goals, hindsight.strategy, hindsight.share)
         drawn = source.batches(config.batch_size, generator)
-        return learner(
-            config, objective, policy, (normalised(policy.normaliser, batch) for batch in drawn), target=target
+        return build_q_learner(
+            config,
+            objective,
+            policy,
+            (normalise_observations(policy.normaliser, batch) for batch in drawn),
+            target=target,
         )
-    data = normalised(policy.normaliser, dataset.transitions)
+    data = normalise_observations(policy.normaliser, dataset.transitions)
     batches = data.batches(config.batch_size, generator, replay=replay)
-    return learner(config, objective, policy, batches, target=target)
+    return build_q_learner(config, objective, policy, batches, target=target)
 
 
-def normalised(normaliser: Normaliser, data: Kind) -> Kind:
+def normalise_observations(normaliser: Normaliser, data: Kind) -> Kind:
     """The data with normalised observations; of a whole data set once for all steps, which costs less than in each."""
     return replace(
         data, observations=normaliser(data.observations), next_observations=normaliser(data.next_observations)

@@ -40,31 +40,31 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_names_of_flows_stages_keys_and_presets(root: Path) -> None:
-    assert completion.targets("") == ["language", "offline", "agents", "sft", "evaluate", "evaluate@sft"]
-    assert completion.stages("eval") == ["evaluate", "evaluate@sft"]
-    assert completion.edits("") == ["sft.steps=", "sft.reward.exact=", "evaluate.samples="]
-    assert completion.keys("sft.r") == ["sft.reward", "sft.reward.exact"]
-    assert completion.presets("t") == ["tiny"]
-    assert completion.checkpoints("") == ["sft", "data/sft"]
-    assert completion.checkpoints("data") == ["data/sft"]
+    assert completion.complete_targets("") == ["language", "offline", "agents", "sft", "evaluate", "evaluate@sft"]
+    assert completion.complete_stages("eval") == ["evaluate", "evaluate@sft"]
+    assert completion.complete_param_edits("") == ["sft.steps=", "sft.reward.exact=", "evaluate.samples="]
+    assert completion.complete_param_keys("sft.r") == ["sft.reward", "sft.reward.exact"]
+    assert completion.complete_presets("t") == ["tiny"]
+    assert completion.complete_checkpoints("") == ["sft", "data/sft"]
+    assert completion.complete_checkpoints("data") == ["data/sft"]
 
 
 @pytest.mark.parametrize("broken", ["dvc.yaml", "params.yaml"])
 def test_a_repository_that_cannot_be_read_offers_nothing(root: Path, broken: str) -> None:
     (root / "params.yaml").write_text("sft: [")
     (root / broken).unlink()
-    assert completion.edits("") == completion.keys("") == []
-    assert (completion.presets("") == []) == (broken == "dvc.yaml")
+    assert completion.complete_param_edits("") == completion.complete_param_keys("") == []
+    assert (completion.complete_presets("") == []) == (broken == "dvc.yaml")
 
 
 def test_outputs_are_stages_and_the_paths_that_they_read_and_made(root: Path) -> None:
     deps = "    deps:\n    - path: tasks/stage.py\n      md5: 1\n    - path: data/sft\n      md5: 2\n"
     outs = "    outs:\n    - path: data/evaluate/sft\n      md5: 3\n    - path: data/sft\n      md5: 2\n"
     (root / "dvc.lock").write_text(LOCK + deps + outs)
-    assert completion.outputs("") == ["sft", "evaluate", "evaluate@sft", "data/sft", "data/evaluate/sft"]
-    assert completion.outputs("data/e") == ["data/evaluate/sft"]
+    assert completion.complete_outputs("") == ["sft", "evaluate", "evaluate@sft", "data/sft", "data/evaluate/sft"]
+    assert completion.complete_outputs("data/e") == ["data/evaluate/sft"]
     (root / "dvc.lock").unlink()
-    assert completion.outputs("data") == []
+    assert completion.complete_outputs("data") == []
 
 
 def test_flows_are_those_of_the_command() -> None:

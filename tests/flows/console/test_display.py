@@ -9,7 +9,15 @@ from rich.console import Console
 
 from flows.console import display
 from flows.console.display import Lines, LiveTable
-from flows.console.summary import PlainConsole, duration, headlines, log_end, show_plan, show_results, tally
+from flows.console.summary import (
+    PlainConsole,
+    format_duration,
+    format_state_counts,
+    load_report_headlines,
+    print_run_results,
+    print_stage_plan,
+    read_log_tail,
+)
 from flows.engine.stage_types import Event, PlannedStage, StageResult
 
 
@@ -197,7 +205,7 @@ def test_the_end_says_what_failed_with_its_log_and_how_to_go_on(tmp_path: Path) 
         StageResult("dpo", "failed", "exit status 1", log=log),
         StageResult("report", "skipped", "dpo failed"),
     ]
-    show_results(PlainConsole(out), results, tmp_path, 65)
+    print_run_results(PlainConsole(out), results, tmp_path, 65)
     text = out.getvalue()
     assert text.startswith("\ndpo failed: exit status 1\n  line 40\n")
     assert "  100%\n" in text
@@ -211,21 +219,21 @@ def test_the_end_says_what_failed_with_its_log_and_how_to_go_on(tmp_path: Path) 
 
 def test_the_end_of_a_good_run_is_one_line(tmp_path: Path) -> None:
     out = io.StringIO()
-    show_results(PlainConsole(out), [StageResult("a", "ran"), StageResult("b", "up-to-date")], tmp_path, 2)
+    print_run_results(PlainConsole(out), [StageResult("a", "ran"), StageResult("b", "up-to-date")], tmp_path, 2)
     assert out.getvalue() == "1 ran, 1 up to date in 2.0 s\n"
 
 
 def test_the_plan_says_why(tmp_path: Path) -> None:
     out = io.StringIO()
-    show_plan(
+    print_stage_plan(
         PlainConsole(out), [PlannedStage("a", None, (), 1, 0), PlannedStage("long", "dep x[1] changed", ("a",), 1, 0)]
     )
     assert out.getvalue() == "a     up to date\nlong  dep x[1] changed\n1 of 2 stages would run\n"
 
 
 def test_a_log_that_is_not_there_has_no_end(tmp_path: Path) -> None:
-    assert log_end(None) == []
-    assert log_end(tmp_path / "none.log") == []
+    assert read_log_tail(None) == []
+    assert read_log_tail(tmp_path / "none.log") == []
 
 
 @pytest.mark.parametrize(
@@ -233,11 +241,11 @@ def test_a_log_that_is_not_there_has_no_end(tmp_path: Path) -> None:
     [(0.04, "0.0 s"), (9.94, "9.9 s"), (9.96, "10 s"), (59.7, "1 min 00 s"), (185, "3 min 05 s"), (3725, "1 h 02 min")],
 )
 def test_duration(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
+    assert format_duration(seconds) == text
 
 
 def test_tally_names_failures_first() -> None:
-    assert tally(["ran", "failed", "ran", "up-to-date"]) == "1 failed, 2 ran, 1 up to date"
+    assert format_state_counts(["ran", "failed", "ran", "up-to-date"]) == "1 failed, 2 ran, 1 up to date"
 
 
 def test_what_a_shared_cache_gave_is_told_where_no_run_here_made_it(tmp_path: Path) -> None:
@@ -248,14 +256,14 @@ def test_what_a_shared_cache_gave_is_told_where_no_run_here_made_it(tmp_path: Pa
         ([ran, StageResult("b", "restored", mlflow_run_id="2")], False),
     ):
         out = io.StringIO()
-        show_results(PlainConsole(out), results, tmp_path, 1.0)
+        print_run_results(PlainConsole(out), results, tmp_path, 1.0)
         assert ("restored from a shared cache, with no run here that made it: b\n" in out.getvalue()) == told
 
 
 def test_a_record_that_failed_is_told_and_fails_no_stage(tmp_path: Path) -> None:
     out = io.StringIO()
     results = [StageResult("a", "ran", unrecorded="mlruns/mlflow.db: disk I/O error"), StageResult("b", "ran")]
-    show_results(PlainConsole(out), results, tmp_path, 1.0)
+    print_run_results(PlainConsole(out), results, tmp_path, 1.0)
     assert (
         "what MLflow has of this run is incomplete: mlruns/mlflow.db: disk I/O error\n2 ran in 1.0 s" in out.getvalue()
     )
@@ -264,5 +272,5 @@ def test_a_record_that_failed_is_told_and_fails_no_stage(tmp_path: Path) -> None
 def test_a_run_ends_with_the_sentence_of_each_report_that_is_up_to_date(tmp_path: Path) -> None:
     (tmp_path / "data/report").mkdir(parents=True)
     (tmp_path / "data/report/headline.txt").write_text("grpo answers 76.2 % right.\n")
-    assert headlines(tmp_path, {"sft", "report", "offline_report"}) == ["grpo answers 76.2 % right."]
-    assert headlines(tmp_path, {"sft"}) == []
+    assert load_report_headlines(tmp_path, {"sft", "report", "offline_report"}) == ["grpo answers 76.2 % right."]
+    assert load_report_headlines(tmp_path, {"sft"}) == []

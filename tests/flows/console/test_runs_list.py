@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from flows.console.runs_list import _headline
+from flows.console.runs_list import _format_headline_metrics
 from flows.lineage.history import PipelineRun
 
 NONE: dict[str, str] = {}
@@ -26,4 +26,4 @@ TOLD = {
 def test_each_flow_s_run_has_what_is_compared_first(flow: str) -> None:
     began = datetime(2026, 1, 2, tzinfo=UTC)
     run = PipelineRun("0", "", flow, "FINISHED", began, began, NONE, NONE, "", "", "no", MEASURED[flow], NONE, NONE)
-    assert [line.plain for line in _headline(run)] == TOLD[flow]
+    assert [line.plain for line in _format_headline_metrics(run)] == TOLD[flow]

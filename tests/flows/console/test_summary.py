@@ -7,7 +7,12 @@ import pytest
 from rich.table import Table
 from rich.text import Text
 
-from flows.console.summary import PlainConsole, cut_off, episodes, left_out
+from flows.console.summary import (
+    PlainConsole,
+    iterate_dropped_pair_warnings,
+    iterate_episode_warnings,
+    iterate_truncation_warnings,
+)
 
 METRICS = {
     "grpo": {"completions/clipped_ratio": 0.83},
@@ -23,7 +28,7 @@ def test_stages_whose_answers_are_mostly_cut_off_are_named(tmp_path):
     (tmp_path / "data/metrics").mkdir(parents=True)
     for name, metrics in METRICS.items():
         (tmp_path / f"data/metrics/{name}.json").write_text(json.dumps(metrics))
-    assert list(cut_off(tmp_path, [*METRICS, "never-ran"])) == [
+    assert list(iterate_truncation_warnings(tmp_path, [*METRICS, "never-ran"])) == [
         "answers that were cut off at their section's max_new_tokens: 83 % of grpo; 75 % of evaluate@sft"
     ]
 
@@ -34,9 +39,9 @@ def test_stages_that_leave_most_pairs_out_are_named(tmp_path):
     for name, numbers in metrics.items():
         (tmp_path / f"data/metrics/{name}.json").write_text(json.dumps(numbers))
     told = "dpo: 501 of the 1,000 pairs were left out: they are longer than dpo.max_length"
-    assert list(left_out(tmp_path, [*metrics, "sft"])) == [told]
+    assert list(iterate_dropped_pair_warnings(tmp_path, [*metrics, "sft"])) == [told]
     (tmp_path / "data/metrics/preferences.json").write_text("[1]")
-    assert not list(left_out(tmp_path, [*metrics, "sft"]))
+    assert not list(iterate_dropped_pair_warnings(tmp_path, [*metrics, "sft"]))
 
 
 def test_stages_are_named_whose_episodes_end_otherwise_than_they_should(tmp_path):
@@ -58,7 +63,7 @@ def test_stages_are_named_whose_episodes_end_otherwise_than_they_should(tmp_path
     for name, numbers in metrics.items():
         (tmp_path / f"data/metrics/{name}.json").write_text(json.dumps(numbers))
     (tmp_path / "data/metrics/agents@torn.json").write_text("[1]")
-    assert list(episodes(tmp_path, [*metrics, "agents@torn", "agents@never-ran"])) == [
+    assert list(iterate_episode_warnings(tmp_path, [*metrics, "agents@torn", "agents@never-ran"])) == [
         "expert_episodes@own: faults of the environment ended 50 % of the episodes; its log names the first ones",
         "agents@own: faults of the environment ended 25 % of the episodes; its log names the first ones",
         "agent_returns@own: faults of the environment ended 73 % of the episodes; its log names the first ones",
@@ -77,7 +82,7 @@ def test_stages_are_named_whose_episodes_end_otherwise_than_they_should(tmp_path
 def test_a_file_of_something_else_is_passed_over(tmp_path, text):
     (tmp_path / "data/metrics").mkdir(parents=True)
     (tmp_path / "data/metrics/grpo.json").write_text(text)
-    assert not list(cut_off(tmp_path, ["grpo"]))
+    assert not list(iterate_truncation_warnings(tmp_path, ["grpo"]))
 
 
 def test_text_of_others_has_no_power_over_the_terminal(monkeypatch):

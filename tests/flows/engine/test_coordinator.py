@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.console.summary import log_end
+from flows.console.summary import read_log_tail
 from flows.engine import dvc_command, dvc_lock
 from flows.engine.coordinator import Coordinator
 from flows.engine.plan import PlanError
@@ -344,4 +344,4 @@ def test_a_last_line_without_end_is_shown_in_part(toy: Toy) -> None:
     assert result.reason.isprintable()
     assert result.reason.endswith(" ... (exit status 3)")
     assert len(result.reason) < 330
-    assert max(map(len, log_end(result.log))) <= 500
+    assert max(map(len, read_log_tail(result.log))) <= 500

@@ -14,7 +14,7 @@ from dvc.fs import localfs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flows.engine.dvc_repository import params_read_once
+from flows.engine.dvc_repository import cache_parsed_params
 from tests.flows.engine.toy import Toy
 
 USED = [
@@ -88,7 +88,7 @@ def test_params_are_parsed_once_for_a_plan_and_anew_for_the_next(toy: Toy, monke
     toy.set(b=2)
     assert toy.reasons("b") == {"a": None, "b": "param b changed 1 -> 2"}
     assert param.load_path is counted
-    with pytest.raises(RuntimeError), params_read_once():
+    with pytest.raises(RuntimeError), cache_parsed_params():
         raise RuntimeError
     assert param.load_path is counted
 
@@ -104,5 +104,5 @@ def test_params_are_read_as_dvc_reads_them(keys: list[str], flatten: bool) -> No
         path = Path(home, "params.json")
         path.write_text(json.dumps(PARAMS))
         expected = param.read_param_file(localfs, str(path), keys, flatten)
-        with params_read_once():
+        with cache_parsed_params():
             assert param.read_param_file(localfs, str(path), keys, flatten) == expected

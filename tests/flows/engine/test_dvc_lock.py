@@ -9,7 +9,7 @@ from dvc.utils.serialize import dumps_yaml, loads_yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flows.engine.dvc_lock import NEW, read_entries, text_of, with_entry
+from flows.engine.dvc_lock import NEW, filter_lock_text, read_lock_entries, replace_entry_in_lock_text
 from tests.flows.engine.toy import Toy
 
 TEXT = st.text(st.characters(codec="utf-8", exclude_categories=["C"]), max_size=40)
@@ -30,17 +30,17 @@ def entry(name: str, content: Any) -> str:
 @given(st.dictionaries(NAME, ENTRY, max_size=4), NAME, ENTRY)
 def test_any_entry_is_written_as_dvc_writes_it(stages: dict[str, Any], name: str, content: Any) -> None:
     before = dumps_yaml({"schema": "2.0", "stages": stages}) if stages else NEW
-    after = with_entry(before, entry(name, content))
+    after = replace_entry_in_lock_text(before, entry(name, content))
     assert after == dumps_yaml({"schema": "2.0", "stages": {**stages, name: content}})
 
 
 def test_what_else_dvc_keeps_there_stays() -> None:
     datasets = dumps_yaml({"datasets": [{"name": "a", "type": "url"}]})
     begun = f"schema: '2.0'\nstages: {{}}\n{datasets}"
-    first = with_entry(begun, entry("a", {"cmd": "x"}))
+    first = replace_entry_in_lock_text(begun, entry("a", {"cmd": "x"}))
     assert first == f"schema: '2.0'\nstages:\n  a:\n    cmd: x\n{datasets}"
-    both = with_entry(first, entry("b", {"cmd": "y\n\n  z"}))
-    assert loads_yaml(with_entry(both, entry("a", {"cmd": "w"}))) == {
+    both = replace_entry_in_lock_text(first, entry("b", {"cmd": "y\n\n  z"}))
+    assert loads_yaml(replace_entry_in_lock_text(both, entry("a", {"cmd": "w"}))) == {
         **loads_yaml(begun),
         "stages": {"a": {"cmd": "w"}, "b": {"cmd": "y\n\n  z"}},
     }
@@ -59,18 +59,18 @@ def test_while_it_is_written_no_file_is_there_that_git_would_show(toy: Toy, monk
 
 
 def test_what_is_recorded_is_read_anew_when_the_file_has_changed(toy: Toy) -> None:
-    assert read_entries(toy.root) == {}
+    assert read_lock_entries(toy.root) == {}
     toy.stage("a")
     toy.run()
-    first = read_entries(toy.root)["a"]
-    assert read_entries(toy.root)["a"] is first, "parsed once"
+    first = read_lock_entries(toy.root)["a"]
+    assert read_lock_entries(toy.root)["a"] is first, "parsed once"
     toy.set(a=2)
     toy.run()
-    assert read_entries(toy.root)["a"]["params"] == {"params.yaml": {"a": 2}}
+    assert read_lock_entries(toy.root)["a"]["params"] == {"params.yaml": {"a": 2}}
     written = (toy.root / "dvc.lock").read_text().replace("a: 2", "a: 3")
     (toy.root / "dvc.lock").write_text(written)
     os.utime(toy.root / "dvc.lock", (1, 1))
-    assert read_entries(toy.root)["a"]["params"] == {"params.yaml": {"a": 3}}
+    assert read_lock_entries(toy.root)["a"]["params"] == {"params.yaml": {"a": 3}}
 
 
 @pytest.mark.usefixtures("plain_commands")
@@ -91,5 +91,5 @@ def test_the_file_is_the_one_that_dvc_would_write(toy: Toy, stages: int, tmp_pat
 def test_a_part_of_the_file_is_what_it_says_of_some_stages(stages: dict[str, Any], data: st.DataObject) -> None:
     text = dumps_yaml({"schema": "2.0", "stages": stages})
     names = data.draw(st.sets(st.sampled_from(list(stages))))
-    part = loads_yaml(text_of(text, names))["stages"]
+    part = loads_yaml(filter_lock_text(text, names))["stages"]
     assert part == {name: stages[name] for name in stages if name in names or name == list(stages)[-1]}

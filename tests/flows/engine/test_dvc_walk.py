@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flows.engine.dvc_walk import copy, hashed
+from flows.engine.dvc_walk import copy_hashed_files, list_hashed_files
 from flows.engine.plan import PlanError
 from tests.flows.engine.toy import Toy
 
@@ -171,14 +171,14 @@ def test_the_files_that_are_hashed_are_those_that_a_reader_finds(entries: dict[s
         lay_out(data, entries)
         if any(map(unhashed, walk(data, follow=False))):
             with pytest.raises(PlanError) as refused:
-                copy(root, data, root / "copy")
+                copy_hashed_files(root, data, root / "copy")
             assert unhashed(root / str(refused.value).partition(":")[0])
             assert not (root / "copy").exists()
         else:
-            assert {*hashed(root, data)} == {path for path in walk(data, follow=True) if path.is_file()}
-            copy(root, data, root / "copy")
-            assert {*hashed(root, root / "copy")} == {
-                root / "copy" / file.relative_to(data) for file in hashed(root, data)
+            assert {*list_hashed_files(root, data)} == {path for path in walk(data, follow=True) if path.is_file()}
+            copy_hashed_files(root, data, root / "copy")
+            assert {*list_hashed_files(root, root / "copy")} == {
+                root / "copy" / file.relative_to(data) for file in list_hashed_files(root, data)
             }
 
 

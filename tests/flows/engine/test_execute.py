@@ -4,7 +4,7 @@ import pytest
 
 from flows.engine import execute
 from flows.engine.coordinator import Coordinator
-from flows.engine.execute import Execution, ranks
+from flows.engine.execute import Execution, compute_stage_ranks
 from flows.engine.stage_types import Event
 from flows.machine import resources
 from tests.flows.engine import in_order
@@ -14,7 +14,7 @@ MEET = "mkdir -p data; touch {me}.here; for i in $(seq 600); do test -e {other}.
 
 
 def test_independent_stages_overlap(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resources, "cores", lambda: 2)
+    monkeypatch.setattr(resources, "count_cores", lambda: 2)
     for me, other in (("a", "b"), ("b", "a")):
         toy.stage(me, cmd=MEET.format(me=me, other=other) + f"test -e {other}.here && echo met > data/{me}")
     results = toy.run_parallel()
@@ -144,7 +144,7 @@ def test_ranks_are_the_longest_chains(toy: Toy) -> None:
     toy.diamond()
     toy.stage("e", "a")
     toy.stage("f")
-    assert ranks(toy.plan()) == {"a": 2, "b": 1, "c": 1, "d": 0, "e": 0, "f": 0}
+    assert compute_stage_ranks(toy.plan()) == {"a": 2, "b": 1, "c": 1, "d": 0, "e": 0, "f": 0}
 
 
 def test_a_stage_sees_only_its_gpus(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from flows.engine.dvc_repository import PlanError
 def client(tmp_path: Path, empty_mlflow: Path) -> MlflowClient:
     (tmp_path / "mlruns").mkdir()
     shutil.copyfile(empty_mlflow, tmp_path / "mlruns/mlflow.db")
-    return mlflow_client.open_store(tmp_path)
+    return mlflow_client.open_mlflow_store(tmp_path)
 
 
 def made(client: MlflowClient, start: int, status: str = "FINISHED", experiment: str = "0", **tags: str) -> str:
@@ -27,7 +27,7 @@ def made(client: MlflowClient, start: int, status: str = "FINISHED", experiment:
 
 
 def ids(root: Path, **tags: str) -> list[str]:
-    return [run.id for run in mlflow_run_lookup.finished(root, tags)]
+    return [run.id for run in mlflow_run_lookup.list_finished_runs(root, tags)]
 
 
 def test_the_newest_of_those_that_match_comes_first(tmp_path: Path, client: MlflowClient) -> None:
@@ -44,8 +44,8 @@ def test_the_newest_of_those_that_match_comes_first(tmp_path: Path, client: Mlfl
 
 def test_a_run_is_as_mlflow_has_it(tmp_path: Path, client: MlflowClient) -> None:
     run_id = made(client, 1_700_000_000_000, key="k")
-    run, theirs = mlflow_run_lookup.get(tmp_path, run_id), client.get_run(run_id)
-    assert [run] == mlflow_run_lookup.finished(tmp_path, {"key": "k"})
+    run, theirs = mlflow_run_lookup.get_finished_run(tmp_path, run_id), client.get_run(run_id)
+    assert [run] == mlflow_run_lookup.list_finished_runs(tmp_path, {"key": "k"})
     assert (run.id, run.tags, run.params) == (run_id, theirs.data.tags, {"dpo.beta": "0.1"})
     assert run.started.timestamp() == 1_700_000_000
 
@@ -92,4 +92,4 @@ def test_what_a_killed_process_left_half_written_is_rolled_back(tmp_path: Path, 
     database.write_bytes(half)
     journal.write_bytes(log)
     assert ids(tmp_path, key="k") == [run_id]
-    assert mlflow_run_lookup.get(tmp_path, run_id).params == {"dpo.beta": "0.1"}
+    assert mlflow_run_lookup.get_finished_run(tmp_path, run_id).params == {"dpo.beta": "0.1"}

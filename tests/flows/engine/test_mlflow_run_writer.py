@@ -76,11 +76,13 @@ def test_a_file_makes_the_run_that_the_stage_itself_would_have_made(
     )
 
     def stage(metrics: Path) -> None:
-        with tracking.run("language", "evaluate@dpo", {"seed": 0, "names": ["a", 1.5]}, metrics):
-            tracking.track(iter([{"loss": 0.1}, {"loss": math.nan, "10%BC": 1e300}]), 3, earlier=[{"loss": 1 / 3}])
-            tracking.log({"seconds": 2.5}, 7)
-            tracking.log_table(frame, "samples/step-1.json")
-            tracking.log_table(frame, "samples/step-1.json")
+        with tracking.record_stage_run("language", "evaluate@dpo", {"seed": 0, "names": ["a", 1.5]}, metrics):
+            tracking.record_training_rows(
+                iter([{"loss": 0.1}, {"loss": math.nan, "10%BC": 1e300}]), 3, earlier=[{"loss": 1 / 3}]
+            )
+            tracking.record_metrics({"seconds": 2.5}, 7)
+            tracking.record_table(frame, "samples/step-1.json")
+            tracking.record_table(frame, "samples/step-1.json")
             metrics.write_text('{"accuracy": 0.75, "pairs": {"train": 9}}')
 
     monkeypatch.setattr(tracking, "time", SimpleNamespace(time=lambda: 12.5, monotonic=lambda: 0.0))

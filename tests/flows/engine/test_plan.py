@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.engine.plan import PlanError, plan
+from flows.engine.plan import PlanError, plan_stages
 from tests.flows.engine.toy import Toy
 
 pytestmark = pytest.mark.usefixtures("plain_commands")
@@ -56,11 +56,11 @@ def test_a_changed_dep_and_force(toy: Toy) -> None:
 def test_that_there_is_work_is_told_before_the_plan_is_made_and_not_where_there_is_none(toy: Toy) -> None:
     toy.diamond()
     calls: list[str] = []
-    plan(toy.root, ["d"], on_work=lambda: calls.append("work"))
+    plan_stages(toy.root, ["d"], on_work=lambda: calls.append("work"))
     assert calls
     toy.run()
     calls.clear()
-    plan(toy.root, ["d"], on_work=lambda: calls.append("work"))
+    plan_stages(toy.root, ["d"], on_work=lambda: calls.append("work"))
     assert calls == []
 
 
@@ -221,4 +221,4 @@ def test_a_path_with_braces_is_told_at_once(tmp_path: Path) -> None:
     with pytest.raises(
         PlanError, match=r"DVC takes braces in a path for the fields of its progress bars; move the repository$"
     ):
-        plan(tmp_path / "{a}", ["a"])
+        plan_stages(tmp_path / "{a}", ["a"])

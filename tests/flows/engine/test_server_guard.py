@@ -16,7 +16,7 @@ KNOWN = {**HERE, "x-posttrain-token": TOKEN}
 
 
 async def served(scope: Message, receive: Any, send: Any) -> None:
-    await server_guard.respond(send, 200, b"served", [])
+    await server_guard.send_asgi_response(send, 200, b"served", [])
 
 
 def ask(
@@ -86,14 +86,14 @@ def test_the_printed_address_leads_to_the_pages_by_a_cookie_of_their_own() -> No
 
 
 def test_the_repository_s_token_is_its_owner_s_alone(tmp_path: Path) -> None:
-    first = server_guard.token(tmp_path)
+    first = server_guard.load_or_create_token(tmp_path)
     file = tmp_path / "mlruns/token"
     assert len(first) >= 32
-    assert first == server_guard.token(tmp_path) == file.read_text()
+    assert first == server_guard.load_or_create_token(tmp_path) == file.read_text()
     assert file.stat().st_mode & 0o777 == 0o600
     file.chmod(0o644)
-    assert server_guard.token(tmp_path) == first
+    assert server_guard.load_or_create_token(tmp_path) == first
     assert file.stat().st_mode & 0o777 == 0o600
     file.write_text("")  # torn
-    assert server_guard.token(tmp_path) not in ("", first)
-    assert server_guard.token(tmp_path / "other") != server_guard.token(tmp_path)
+    assert server_guard.load_or_create_token(tmp_path) not in ("", first)
+    assert server_guard.load_or_create_token(tmp_path / "other") != server_guard.load_or_create_token(tmp_path)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from flows.engine.stage_types import PlannedStage
-from flows.engine.warm_stages import MODULES, warm_starts
+from flows.engine.warm_stages import MODULES, prepare_warm_starts
 from flows.machine.warm_start import WarmStarts
 
 
@@ -23,18 +23,18 @@ def test_one_stage_alone_starts_cold() -> None:
     planned = [stage("a"), stage("b", None), stage("c", cmd="echo"), stage("d", pool="gpu")]
     with closing(made(planned)) as alone, closing(made([stage("a"), stage("b")])) as several:
         assert (alone.modules, several.modules) == ({}, MODULES)
-    assert warm_starts([stage("b", None), stage("d", pool="gpu")]) is None, "nothing runs here"
+    assert prepare_warm_starts([stage("b", None), stage("d", pool="gpu")]) is None, "nothing runs here"
 
 
 def made(planned: list[PlannedStage]) -> WarmStarts:
-    starts = warm_starts(planned)
+    starts = prepare_warm_starts(planned)
     assert starts is not None
     return starts
 
 
 def test_elsewhere_than_on_linux_all_start_cold(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("platform.system", lambda: "Darwin")
-    assert warm_starts([stage("a"), stage("b")]) is None
+    assert prepare_warm_starts([stage("a"), stage("b")]) is None
 
 
 IMPORTS = """

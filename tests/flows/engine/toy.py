@@ -11,7 +11,7 @@ from typing import Any
 
 from flows.engine.coordinator import Coordinator
 from flows.engine.execute import Execution
-from flows.engine.plan import plan
+from flows.engine.plan import plan_stages
 from flows.engine.stage_types import Event, PlannedStage, StageResult
 from tests.flows.engine import in_order
 
@@ -88,7 +88,7 @@ class Toy:
         self.write("params.yaml", json.dumps(self.params))
 
     def plan(self, *targets: str, force: Collection[str] = ()) -> list[PlannedStage]:
-        return plan(self.root, targets or tuple(self.stages), force)
+        return plan_stages(self.root, targets or tuple(self.stages), force)
 
     def reasons(self, *targets: str, force: Collection[str] = ()) -> dict[str, str | None]:
         return {stage.name: stage.reason for stage in self.plan(*targets, force=force)}

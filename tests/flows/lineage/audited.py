@@ -16,8 +16,8 @@ from flows.engine.dvc_lock import Entry
 from flows.engine.mlflow_flow_recorder import FlowRecorder
 from flows.engine.stage_types import StageResult
 from flows.lineage import pipeline_summary
-from flows.lineage.auditing import Audit, audit
-from flows.lineage.checks.database import numbers
+from flows.lineage.auditing import Audit, audit_lineage
+from flows.lineage.checks.database import iterate_metric_numbers
 from flows.lineage.checks.md5_cache import PLACE
 from flows.web import run_page
 from tests.flows.engine.toy import Toy
@@ -69,7 +69,7 @@ class Recorder(FlowRecorder):
         if file.is_file():
             for step in (1, 2):
                 self.client.log_metric(run_id, "train/loss", 1 / step, step=step)
-            for key, value in numbers(json.loads(file.read_text())):
+            for key, value in iterate_metric_numbers(json.loads(file.read_text())):
                 self.client.log_metric(run_id, key, value, step=0)
         super().made(run_id, stage, entry)
 
@@ -165,10 +165,10 @@ class Audited(Toy):
         for result in results.values():
             result.pipeline_run_id = recorder.parent
         recorder.close(results.values())
-        pages = run_page.write_pages(self.root, planned, list(results.values()))
+        pages = run_page.write_report_pages(self.root, planned, list(results.values()))
         params = self.read("params.yaml")
         stages = [stage.name for stage in planned]
-        pipeline_summary.complete(self.root, "language", params, stages, list(results.values()), pages)
+        pipeline_summary.record_pipeline_summary(self.root, "language", params, stages, list(results.values()), pages)
         return results
 
     def sql(self, statement: str, *values: object) -> int:
@@ -193,14 +193,16 @@ class Audited(Toy):
         for stage in self.lock["stages"].values():
             for out in stage["outs"]:
                 if path == out["path"] or path.startswith(f"{out['path']}/"):
-                    listed = cache_objects.files(self.root, out["md5"])
-                    found = cache_objects.path(self.root, listed[path.removeprefix(out["path"]).lstrip("/")])
+                    listed = cache_objects.list_cached_files(self.root, out["md5"])
+                    found = cache_objects.find_cache_object(
+                        self.root, listed[path.removeprefix(out["path"]).lstrip("/")]
+                    )
                     assert found is not None
                     return found
         raise AssertionError(path)
 
     def audit(self, of: str | None = None, **options: bool) -> Audit:
-        return audit(self.root, of, **options)
+        return audit_lineage(self.root, of, **options)
 
     def faults(self, of: str | None = None, **options: bool) -> list[str]:
         return [finding.line for finding in self.audit(of, **options).faults]

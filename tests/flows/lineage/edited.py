@@ -1,6 +1,6 @@
 """Edits of a repository's code, which a person vouches for."""
 
-from flows.engine.plan import plan
+from flows.engine.plan import plan_stages
 from flows.engine.stage_types import PlannedStage
 from flows.lineage.acceptance import accepting
 from tests.flows.lineage.audited import Audited
@@ -9,7 +9,7 @@ WHY = "a comment"
 
 
 def planned(toy: Audited) -> list[PlannedStage]:
-    return plan(toy.root, list(toy.stages))
+    return plan_stages(toy.root, list(toy.stages))
 
 
 def accept(toy: Audited) -> list[str]:

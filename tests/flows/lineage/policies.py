@@ -115,5 +115,7 @@ def run(toy: Toy, **params: Mapping[str, Any]) -> tuple[history.PipelineRun, dic
     recorder.close(results.values())
     text = json.dumps(toy.params)
     pages = [page for page in [toy.root / "data/report/report.html"] if page.is_file()]
-    pipeline_summary.complete(toy.root, "language", text, [stage.name for stage in planned], [*results.values()], pages)
-    return history.pipeline(toy.root, recorder.parent), results
+    pipeline_summary.record_pipeline_summary(
+        toy.root, "language", text, [stage.name for stage in planned], [*results.values()], pages
+    )
+    return history.get_pipeline_run(toy.root, recorder.parent), results

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from flows.console.audit_text import show, summary
-from flows.engine.dvc_lock import hashes
+from flows.console.audit_text import format_audit_summary, print_audit
+from flows.engine.dvc_lock import get_entry_hashes
 from flows.lineage.checks import database
-from flows.lineage.checks.content_hashes import tree_hash
+from flows.lineage.checks.content_hashes import compute_folder_hash
 from flows.lineage.checks.findings import Audit
-from flows.lineage.checks.lock_differences import EntryDifference, differences, shown
-from flows.lineage.checks.origins import swapped
-from flows.lineage.git_files import Tree, hashes_of
+from flows.lineage.checks.lock_differences import EntryDifference, format_entry_value, list_entry_differences
+from flows.lineage.checks.origins import find_swapped_paths
+from flows.lineage.git_files import Tree, compute_tree_file_hashes
 from tests.flows.lineage.audited import Audited
 
 ENTRY: dict[str, Any] = {
@@ -34,26 +34,26 @@ def test_two_entries_differ_in_these_values() -> None:
         "params": {"params.yaml": {"x": {"rate": 0.2, "sizes": [1, 2], "sets": {"one": 1, "two": 2}}}},
         "outs": [{"path": "data/x", "md5": "b" * 32 + ".dir", "size": 6, "nfiles": 2}],
     }
-    assert differences(ENTRY, ENTRY) == []
-    assert differences(ENTRY, other) == [
+    assert list_entry_differences(ENTRY, ENTRY) == []
+    assert list_entry_differences(ENTRY, other) == [
         EntryDifference("param", "x.rate", 0.1, 0.2),
         EntryDifference("param", "x.sets.two", None, 2),
         EntryDifference("dep", "data/a", "a" * 32, "c" * 32),
         EntryDifference("dep", "data/b", None, "d" * 32),
         EntryDifference("out's size of", "data/x", (5, 2), (6, 2)),
     ]
-    assert [one.label for one in differences(ENTRY, other)][:3] == ["x.rate", "x.sets.two", "dep data/a"]
-    assert shown(None) == "missing"
-    assert len(shown("x" * 100)) == 60
+    assert [one.label for one in list_entry_differences(ENTRY, other)][:3] == ["x.rate", "x.sets.two", "dep data/a"]
+    assert format_entry_value(None) == "missing"
+    assert len(format_entry_value("x" * 100)) == 60
 
 
 def test_swapped_are_pairs_that_have_each_other_s_bytes() -> None:
     expected = {"a": "1", "b": "2", "c": "3", "d": "4"}
-    assert swapped({"a": "2", "b": "1", "c": "3", "d": "4"}, expected) == [("a", "b")]
-    assert swapped({"a": "2", "b": "3", "c": "1", "d": "4"}, expected) == [], "turned in a circle"
-    assert swapped({"a": "2", "b": "2", "c": "3", "d": "4"}, expected) == [], "copied"
-    assert swapped({"a": "2", "b": "1", "c": "4", "d": "3"}, expected) == [("a", "b"), ("c", "d")]
-    assert swapped(expected, expected) == []
+    assert find_swapped_paths({"a": "2", "b": "1", "c": "3", "d": "4"}, expected) == [("a", "b")]
+    assert find_swapped_paths({"a": "2", "b": "3", "c": "1", "d": "4"}, expected) == [], "turned in a circle"
+    assert find_swapped_paths({"a": "2", "b": "2", "c": "3", "d": "4"}, expected) == [], "copied"
+    assert find_swapped_paths({"a": "2", "b": "1", "c": "4", "d": "3"}, expected) == [("a", "b"), ("c", "d")]
+    assert find_swapped_paths(expected, expected) == []
 
 
 def test_the_hash_of_a_folder_is_dvc_s(audited: Audited) -> None:
@@ -67,7 +67,7 @@ def test_the_hash_of_a_folder_is_dvc_s(audited: Audited) -> None:
         if file.is_file()
     }
     assert len(files) == 4
-    assert tree_hash(files) == hashes(audited.lock["stages"]["c"], "outs")["data/c"]
+    assert compute_folder_hash(files) == get_entry_hashes(audited.lock["stages"]["c"], "outs")["data/c"]
 
 
 @pytest.mark.parametrize("within", ["", "inner/"])
@@ -99,7 +99,7 @@ def test_the_files_of_commits_and_patches(tmp_path: Path, within: str) -> None:
     names = ["a.py", "b c.py", "new.py", "none.py"]
     trees = Tree(commit), Tree(commit, patch), Tree("0" * 40), Tree(commit, wrong)
     before = sorted(tmp_path.rglob("*"))
-    assert hashes_of(root, dict.fromkeys(trees, names)) == {
+    assert compute_tree_file_hashes(root, dict.fromkeys(trees, names)) == {
         trees[0]: {"a.py": md5("1\n"), "b c.py": md5("same\n")},
         trees[1]: {"a.py": md5("2\n"), "b c.py": md5("same\n"), "new.py": md5("new\n")},
     }
@@ -108,11 +108,11 @@ def test_the_files_of_commits_and_patches(tmp_path: Path, within: str) -> None:
 
 def test_numbers_of_a_metrics_file() -> None:
     content = {"a": {"mean": 0.5, "of": {"n": 3}}, "b": 1, "text": "x", "none": None, "right": True}
-    assert dict(database.numbers(content)) == {"a/mean": 0.5, "a/of/n": 3.0, "b": 1.0, "right": 1.0}
-    assert database.equal(float("nan"), float("nan"))
-    assert database.equal(float("inf"), 1.7976931348623157e308)
-    assert not database.equal(0.1, 0.1 + 1e-16 * 2)
-    assert database.parsed(b"{") == {}
+    assert dict(database.iterate_metric_numbers(content)) == {"a/mean": 0.5, "a/of/n": 3.0, "b": 1.0, "right": 1.0}
+    assert database.are_metrics_equal(float("nan"), float("nan"))
+    assert database.are_metrics_equal(float("inf"), 1.7976931348623157e308)
+    assert not database.are_metrics_equal(0.1, 0.1 + 1e-16 * 2)
+    assert database.parse_metrics_json(b"{") == {}
 
 
 def test_what_a_person_reads() -> None:
@@ -120,11 +120,11 @@ def test_what_a_person_reads() -> None:
     audit.counts["outs"] = 1200
     for index in range(20):
         audit.remark("bytes", f"data/{index}", "is not in the cache")
-    assert summary(audit).startswith("no faults, 20 remarks: 1,200 outs, 0 files, ")
+    assert format_audit_summary(audit).startswith("no faults, 20 remarks: 1,200 outs, 0 files, ")
     audit.fault("run", "MLflow's run of [red]x", "tag a\x1b[31m is b\nc", "x", "0123456789abcdef")
     audit.fault("run", "MLflow's run of [red]x", "tag a\x1b[31m is b\nc", "x", "0123456789abcdef")
     screen = StringIO()
-    show(Console(file=screen, width=200), audit)
+    print_audit(Console(file=screen, width=200), audit)
     lines = screen.getvalue().splitlines()
     assert lines[0] == "fault   MLflow's run of [red]x: tag a?[31m is b c (x, run 01234567)"
     assert lines[12] == "remark  bytes: 9 more remarks; --json has them all"

@@ -8,13 +8,13 @@ import re
 from hypothesis import given, settings
 
 from flows.lineage.chain import Link
-from flows.lineage.document import anchor, flat
-from flows.web.lineage_mermaid import mermaid
+from flows.lineage.document import flatten_lineage, format_page_anchor
+from flows.web.lineage_mermaid import render_mermaid_flowchart
 from tests.flows.lineage.links import CURVE, EVALUATIONS, HOSTILE, PROBLEMS, RAW, REPORT, SFT, chains, reachable
 
 
 def test_the_document_of_a_chain_by_hand() -> None:
-    document = flat(REPORT).json()
+    document = flatten_lineage(REPORT).json()
     assert list(document) == ["of", "artifacts", "runs"]
     assert document["of"] == f"data/report@{'3' * 32}"
     artifacts = {one["path"]: one for one in document["artifacts"]}
@@ -48,13 +48,13 @@ def test_the_document_of_a_chain_by_hand() -> None:
 
 def test_the_order_of_inputs_changes_nothing() -> None:
     turned = Link(**{**vars(REPORT), "inputs": REPORT.inputs[::-1]})
-    assert json.dumps(flat(turned).json()) == json.dumps(flat(REPORT).json())
+    assert json.dumps(flatten_lineage(turned).json()) == json.dumps(flatten_lineage(REPORT).json())
 
 
 def test_outputs_of_one_execution_without_a_record_share_its_node() -> None:
     broken = [Link(path, "6" * 32, "sft", inputs=(RAW,), code_hash="7") for path in ("data/a", "data/b")]
     other = Link("data/c", "6" * 32, "sft", inputs=(RAW,), code_hash="8")
-    document = flat(Link("top", "9" * 32, "report", "b" * 32, inputs=(*broken, other)))
+    document = flatten_lineage(Link("top", "9" * 32, "report", "b" * 32, inputs=(*broken, other)))
     outs = {run.outs for run in document.runs.values() if not run.recorded}
     assert {len(each) for each in outs} == {1, 2}
 
@@ -63,7 +63,7 @@ def test_outputs_of_one_execution_without_a_record_share_its_node() -> None:
 @given(chains())
 def test_the_json_and_the_mermaid_graph_have_each_artifact_and_run_once(link: Link) -> None:
     links, runs = reachable(link)
-    document = json.loads(json.dumps(flat(link).json()))
+    document = json.loads(json.dumps(flatten_lineage(link).json()))
     assert sorted((one["path"], one["hash"]) for one in document["artifacts"]) == sorted(links)
     assert sorted(one["id"] for one in document["runs"] if one["recorded"]) == sorted(runs)
     known = {one["id"] for one in document["artifacts"]}
@@ -73,7 +73,7 @@ def test_the_json_and_the_mermaid_graph_have_each_artifact_and_run_once(link: Li
     outs = [out for run in document["runs"] for out in run["outs"]]
     assert sorted(outs) == sorted(one["id"] for one in document["artifacts"] if one["run"])
 
-    lines = mermaid(flat(link)).split("\n")
+    lines = render_mermaid_flowchart(flatten_lineage(link)).split("\n")
     node = re.compile(r'\s+([ar]\d+)(\[\("[^"]*"\)\]|\["[^"]*"\]|\(\["[^"]*"\]\))')
     nodes = [found[1] for line in lines if (found := node.fullmatch(line))]
     assert len(nodes) == len(set(nodes)) == len(document["artifacts"]) + len(document["runs"])
@@ -87,13 +87,17 @@ def test_the_json_and_the_mermaid_graph_have_each_artifact_and_run_once(link: Li
 
 def test_no_label_of_the_mermaid_graph_can_be_anything_else() -> None:
     for path in HOSTILE:
-        [_, label] = re.findall(r'"([^"]*)<br/>[^"]*"', mermaid(flat(Link(path, "0" * 32, path, "a" * 32))))
+        [_, label] = re.findall(
+            r'"([^"]*)<br/>[^"]*"', render_mermaid_flowchart(flatten_lineage(Link(path, "0" * 32, path, "a" * 32)))
+        )
         assert not set(re.sub(r"#\d+;", "", label)) & set("<>\"'`[]{}()|;#&\n\x1b"), label
 
 
 def test_anchors_differ_and_need_no_quoting() -> None:
-    anchors = {anchor("artifact", text) for text in [*HOSTILE, "<<", "~", "~7e~", "~~", "<7e~", "<a", "\u03ca"]}
+    anchors = {
+        format_page_anchor("artifact", text) for text in [*HOSTILE, "<<", "~", "~7e~", "~~", "<7e~", "<a", "\u03ca"]
+    }
     assert len(anchors) == len(HOSTILE) + 7
     assert all(re.fullmatch(r"artifact-[\w/@.~-]*", one, re.ASCII) for one in anchors)
-    assert anchor("run", "0af") == "run-0af"
-    assert anchor("artifact", "data/sft@1f.dir") == "artifact-data/sft@1f.dir"
+    assert format_page_anchor("run", "0af") == "run-0af"
+    assert format_page_anchor("artifact", "data/sft@1f.dir") == "artifact-data/sft@1f.dir"

@@ -23,7 +23,7 @@ def supervised(monkeypatch: pytest.MonkeyPatch) -> None:
 def client(tmp_path: Path, empty_mlflow: Path) -> MlflowClient:
     (tmp_path / "mlruns").mkdir()
     shutil.copyfile(empty_mlflow, tmp_path / "mlruns/mlflow.db")
-    return mlflow_client.open_store(tmp_path)
+    return mlflow_client.open_mlflow_store(tmp_path)
 
 
 def ran(client: MlflowClient, stage: str, start: int, end: int | None, status: str = "FINISHED") -> str:
@@ -38,25 +38,25 @@ def test_a_stage_takes_what_its_last_finished_run_took(tmp_path: Path, client: M
     ran(client, "sft", 20_000, 24_500)
     ran(client, "sft", 30_000, 31_000, "FAILED")
     ran(client, "ppo", 40_000, None)  # still runs
-    assert durations.of_stages(tmp_path, ["sft", "ppo", "dpo"]) == {"sft": 4.5}
+    assert durations.read_stage_durations(tmp_path, ["sft", "ppo", "dpo"]) == {"sft": 4.5}
 
 
 def test_runs_that_ended(tmp_path: Path, client: MlflowClient) -> None:
     ended, running = ran(client, "sft", 1_000, 61_000), ran(client, "ppo", 1_000, None)
-    assert durations.of_runs(tmp_path, [ended, running, "f" * 32]) == {ended: 60.0}
+    assert durations.read_run_durations(tmp_path, [ended, running, "f" * 32]) == {ended: 60.0}
 
 
 def test_without_records_nothing_is_known(tmp_path: Path) -> None:
-    assert durations.of_stages(tmp_path, ["sft"]) == {}
-    assert durations.of_runs(tmp_path, ["a"]) == {}
-    assert durations.memory_of_runs(tmp_path, ["a"]) == {}
+    assert durations.read_stage_durations(tmp_path, ["sft"]) == {}
+    assert durations.read_run_durations(tmp_path, ["a"]) == {}
+    assert durations.read_run_peak_memory(tmp_path, ["a"]) == {}
 
 
 def test_the_memory_that_a_stage_took_is_in_its_run_under_its_seal_and_on_the_page(audited: Audited) -> None:
     audited.change("b", rows=4)
     audited.pipeline()
     made = [audited.run_of(stage) for stage in ("b", "evaluate@b")]
-    found = durations.memory_of_runs(audited.root, [*made, "f" * 32])
+    found = durations.read_run_peak_memory(audited.root, [*made, "f" * 32])
     assert found.keys() == set(made)
     assert all(3 < megabytes < 100 for megabytes in found.values())
     assert f"<td>{found[made[0]]:.0f} MB</td>" in audited.read("report.html")
@@ -68,4 +68,4 @@ def test_a_failed_stage_tells_its_memory_too(audited: Audited) -> None:
     audited.change("b", fail=True)
     failed = audited.pipeline("b")["b"]
     assert failed.state == "failed"
-    assert durations.memory_of_runs(audited.root, [str(failed.mlflow_run_id)])
+    assert durations.read_run_peak_memory(audited.root, [str(failed.mlflow_run_id)])

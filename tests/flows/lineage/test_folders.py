@@ -10,7 +10,7 @@ import pytest
 from flows.engine import dvc_lock
 from flows.engine.mlflow_flow_recorder import FlowRecorder
 from flows.lineage import folders
-from flows.lineage.chain import Link, chain
+from flows.lineage.chain import Link, trace_lineage
 from tests.flows.engine.toy import Toy
 from tests.flows.lineage.quick import copied
 
@@ -44,7 +44,7 @@ def run(toy: Toy) -> None:
 
 
 def below(toy: Toy, of: str) -> Link:
-    [folder] = chain(toy.root, of).inputs
+    [folder] = trace_lineage(toy.root, of).inputs
     assert folder.path == "data/e"
     return folder
 
@@ -59,12 +59,12 @@ def test_the_chain_goes_on_to_the_outputs_in_the_folder(gathered: Toy) -> None:
 
 
 def test_of_an_earlier_version_to_those_that_it_held_then(gathered: Toy) -> None:
-    before = chain(gathered.root, "all")
+    before = trace_lineage(gathered.root, "all")
     gathered.set(two=2)
     run(gathered)
-    now = chain(gathered.root, "all")
+    now = trace_lineage(gathered.root, "all")
     assert now.hash != before.hash
-    assert chain(gathered.root, before.hash) == before
+    assert trace_lineage(gathered.root, before.hash) == before
     hashes = [{link.path: link.hash for link in one.inputs[0].inputs} for one in (before, now)]
     assert hashes[0]["data/e/one"] == hashes[1]["data/e/one"]
     assert hashes[0]["data/e/two"] != hashes[1]["data/e/two"]
@@ -92,17 +92,19 @@ def test_raw_folders_stay_raw(gathered: Toy) -> None:
     gathered.stages["one"]["deps"].append("raw")
     gathered.save()
     run(gathered)
-    links = {link.path: link for link in chain(gathered.root, "one").inputs}
+    links = {link.path: link for link in trace_lineage(gathered.root, "one").inputs}
     assert links["raw"].note == "raw: no stage makes it"
 
 
 def test_the_hash_of_a_folder_is_dvc_s_own(gathered: Toy) -> None:
     outs = {
-        path: md5 for entry in gathered.lock["stages"].values() for path, md5 in dvc_lock.hashes(entry, "outs").items()
+        path: md5
+        for entry in gathered.lock["stages"].values()
+        for path, md5 in dvc_lock.get_entry_hashes(entry, "outs").items()
     }
     inside = {path: md5 for path, md5 in outs.items() if path.startswith("data/e/")}
-    recorded = dvc_lock.hashes(gathered.lock["stages"]["all"], "deps")["data/e"]
-    assert folders.hash_of(gathered.root, "data/e", inside) == recorded
-    assert folders.hash_of(gathered.root, "data/e", {**inside, "data/e/two": "0" * 32}) != recorded
-    assert folders.outputs(gathered.root, "data/e", "0" * 32 + ".dir", [inside])[0] == {}
-    assert folders.outputs(gathered.root, "data/other", recorded, [outs]) == ({}, "")
+    recorded = dvc_lock.get_entry_hashes(gathered.lock["stages"]["all"], "deps")["data/e"]
+    assert folders.compute_folder_hash(gathered.root, "data/e", inside) == recorded
+    assert folders.compute_folder_hash(gathered.root, "data/e", {**inside, "data/e/two": "0" * 32}) != recorded
+    assert folders.find_folder_outputs(gathered.root, "data/e", "0" * 32 + ".dir", [inside])[0] == {}
+    assert folders.find_folder_outputs(gathered.root, "data/other", recorded, [outs]) == ({}, "")

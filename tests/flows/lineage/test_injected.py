@@ -63,8 +63,8 @@ def test_verify_runs_without_it_and_differs(patched: Audited, monkeypatch: pytes
     for still_set in (True, False):
         if not still_set:
             monkeypatch.delenv("PYTHONPATH")
-        wanted = verifying.wanted(patched.root, "evaluate@b")
-        found = verifying.verify(patched.root, wanted, lambda line: None, lambda *steps: None)
+        wanted = verifying.resolve_execution_record(patched.root, "evaluate@b")
+        found = verifying.verify_execution(patched.root, wanted, lambda line: None, lambda *steps: None)
         assert found.verdict == "differs"
         assert [line.path for line in found.differences] == ["data/metrics/evaluate@b.json"]
         assert {found.environment[name][1] for name in ("sitecustomize", "PYTHONPATH")} == {"left out"}
@@ -77,24 +77,24 @@ def test_a_module_that_runs_first_is_found_and_hashed(
     monkeypatch.setattr("site.ENABLE_USER_SITE", True)
     monkeypatch.setattr("site.getusersitepackages", lambda: str(tmp_path))
     monkeypatch.setattr("site.getsitepackages", lambda: [])
-    assert run_environment.injected() == {}
+    assert run_environment.find_injected_code() == {}
     file = tmp_path / f"{name}.py"
     file.write_text("print()\n")
-    first = run_environment.injected()
+    first = run_environment.find_injected_code()
     assert first[name].startswith(f"{file} ")
     file.write_text("print(1)\n")
-    assert run_environment.injected()[name] != first[name]
-    assert run_environment.foreign(first) == first
+    assert run_environment.find_injected_code()[name] != first[name]
+    assert run_environment.filter_foreign_injections(first) == first
 
 
 def test_a_distribution_s_own_is_recorded_and_no_remark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("site.getsitepackages", lambda: [str(tmp_path)])
     (tmp_path / "sitecustomize.py").write_text(DEBIAN)
-    found = run_environment.injected()
+    found = run_environment.find_injected_code()
     assert found["sitecustomize"].startswith(str(tmp_path))
-    assert run_environment.foreign(found) == {}
+    assert run_environment.filter_foreign_injections(found) == {}
     (tmp_path / "sitecustomize.py").write_text(DEBIAN + "import os\n")
-    assert run_environment.foreign(run_environment.injected()).keys() == {"sitecustomize"}
+    assert run_environment.filter_foreign_injections(run_environment.find_injected_code()).keys() == {"sitecustomize"}
 
 
 def test_modules_in_the_folders_of_pythonpath_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,17 +103,17 @@ def test_modules_in_the_folders_of_pythonpath_count(tmp_path: Path, monkeypatch:
     )
     (tmp_path / "inner").mkdir()
     (tmp_path / "inner/module.py").write_text("VALUE = 1\n")
-    first = run_environment.injected()["PYTHONPATH"]
+    first = run_environment.find_injected_code()["PYTHONPATH"]
     assert first.startswith(f"{tmp_path} "), "without this package's own folder"
     (tmp_path / "notes.txt").write_text("no module")
-    assert run_environment.injected()["PYTHONPATH"] == first
+    assert run_environment.find_injected_code()["PYTHONPATH"] == first
     (tmp_path / "inner/module.py").write_text("VALUE = 2\n")
-    assert run_environment.injected()["PYTHONPATH"] != first
+    assert run_environment.find_injected_code()["PYTHONPATH"] != first
 
 
 def test_the_command_of_a_copy_has_none_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", "/elsewhere")
-    variables = command.variables(execution_record.ExecutionRecord("a", {}), tmp_path)
+    variables = command.build_reproduction_environment(execution_record.ExecutionRecord("a", {}), tmp_path)
     assert "/elsewhere" not in variables["PYTHONPATH"].split(os.pathsep)
     assert variables["PYTHONPATH"].split(os.pathsep)[1:] == [str(tmp_path)]
 
@@ -144,7 +144,7 @@ def test_a_headline_that_a_sitecustomize_changed(
 
 def test_what_verify_made_otherwise_is_a_fault_of_the_audit(patched: Audited) -> None:
     assert patched.faults() == [], "an evaluation takes minutes and is not made again by an audit"
-    wanted = verifying.wanted(patched.root, "evaluate@b")
-    verifying.verify(patched.root, wanted, lambda line: None, lambda *steps: None)
+    wanted = verifying.resolve_execution_record(patched.root, "evaluate@b")
+    verifying.verify_execution(patched.root, wanted, lambda line: None, lambda *steps: None)
     [fault] = patched.faults()
     assert fault.startswith("data/metrics/evaluate@b.json: made again from what evaluate@b read, it differs: ")

@@ -20,14 +20,14 @@ MOMENTS = [
     "tests.flows.lineage.audited.Recorder.made after 1",
     "flows.engine.dvc_stage.write_entry before 2",
     "flows.engine.dvc_stage.write_entry after 1",
-    "flows.engine.mlflow_client.seal before 1",
-    "flows.engine.mlflow_client.seal after 2",
+    "flows.engine.mlflow_client.seal_run before 1",
+    "flows.engine.mlflow_client.seal_run after 2",
     "flows.engine.mlflow_flow_recorder.FlowRecorder.close before 1",
     "flows.engine.mlflow_flow_recorder.FlowRecorder.close after 1",
     "flows.web.run_page.write before 2",
     "flows.web.run_page.write after 2",
-    "flows.engine.mlflow_client.log after 1",
-    "flows.engine.mlflow_client.seal before 3",
+    "flows.engine.mlflow_client.log_params_and_metrics after 1",
+    "flows.engine.mlflow_client.seal_run before 3",
 ]
 RUNS = """
 import os, pkgutil, signal, sys

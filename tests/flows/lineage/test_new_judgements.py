@@ -97,18 +97,18 @@ def judged(once: Ran, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Toy:
 
 def run(toy: Toy) -> tuple[Changed | None, dict[str, StageResult]]:
     planned = toy.plan()
-    known = new_judgements.before(toy.root, planned)
+    known = new_judgements.capture_state_before_run(toy.root, planned)
     recorder = FlowRecorder(toy.root, "language")
     results = toy.run(recorder=recorder)
     recorder.close(results.values())
-    return known and new_judgements.changed(toy.root, known, planned, [*results.values()]), results
+    return known and new_judgements.summarize_judgement_effects(toy.root, known, planned, [*results.values()]), results
 
 
 def test_a_first_run_has_only_what_there_is_now(once: Ran) -> None:
     _, changed, results = once
     assert {result.state for result in results.values()} == {"ran"}
     assert changed is not None
-    lines = list(shown.lines(changed))
+    lines = list(shown.format_judgement_changes(changed))
     assert lines[0] == "what 2 new judgements changed: there are 2 now, by 2 people, where there were 0"
     assert [line.split() for line in lines[2:]] == [
         ["pairs", "to", "learn", "from", "none", "1"],
@@ -123,7 +123,7 @@ def test_ten_more_judgements_say_what_they_changed(judged: Toy) -> None:
     changed, results = run(judged)
     assert changed is not None
     assert results["sft"].state == "up-to-date"
-    lines = list(shown.lines(changed))
+    lines = list(shown.format_judgement_changes(changed))
     assert lines[0] == "what 10 new judgements changed: there are 12 now, by 2 people, where there were 2"
     rows = [line.split("  ") for line in lines]
     table = {row[1].strip(): [cell.strip() for cell in row[2:] if cell.strip()] for row in rows[2:] if row[1]}
@@ -142,13 +142,16 @@ def test_ten_more_judgements_say_what_they_changed(judged: Toy) -> None:
 
 def test_other_changes_of_the_run_are_named(judged: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the comparison of the policies, which another test makes."""
-    monkeypatch.setattr(evaluation_comparison, "compare", lambda *_: [])
+    monkeypatch.setattr(evaluation_comparison, "compare_side_evaluations", lambda *_: [])
     with (judged.root / RECORD).open("a") as file:
         file.write("anna\n")
     judged.set(sft=0.5)
     changed, _ = run(judged)
     assert changed is not None
-    assert list(shown.lines(changed))[-1] == "  not the judgements' doing alone: sft (param sft changed 0.4 -> 0.5)"
+    assert (
+        list(shown.format_judgement_changes(changed))[-1]
+        == "  not the judgements' doing alone: sft (param sft changed 0.4 -> 0.5)"
+    )
 
 
 def test_nothing_is_said_where_the_judgements_are_those_of_before(judged: Toy) -> None:

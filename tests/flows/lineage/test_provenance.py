@@ -12,7 +12,7 @@ import pytest
 
 from flows.engine.records import provenance
 from flows.lineage import chain, execution_record, libraries, verifying
-from flows.lineage.document import flat
+from flows.lineage.document import flatten_lineage
 from tests.flows.lineage.audited import Audited, replace
 from tests.flows.lineage.quick import built_once
 from tests.flows.toy_pipeline import call
@@ -50,7 +50,7 @@ def second(pushed: Audited, tmp_path: Path) -> Audited:
 
 
 def test_results_of_other_versions_of_a_library_are_named(pushed: Audited, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert libraries.differing(pushed.root, STAGES) == {}
+    assert libraries.find_library_version_changes(pushed.root, STAGES) == {}
     installed = metadata.version("torch")
 
     def version(package: str) -> str:
@@ -60,7 +60,7 @@ def test_results_of_other_versions_of_a_library_are_named(pushed: Audited, monke
 
     real = metadata.version
     monkeypatch.setattr(metadata, "version", version)
-    assert libraries.differing(pushed.root, STAGES) == {f"torch {installed}, installed 99.0": STAGES}
+    assert libraries.find_library_version_changes(pushed.root, STAGES) == {f"torch {installed}, installed 99.0": STAGES}
 
 
 def test_the_second_clone_knows_the_runs_of_the_first(pushed: Audited, second: Audited) -> None:
@@ -69,7 +69,10 @@ def test_the_second_clone_knows_the_runs_of_the_first(pushed: Audited, second: A
     assert audit.faults == []
     assert [finding.line for finding in audit.remarks] == ["a, b, c and 3 more: 6 runs were made in another clone"]
     assert (audit.counts["runs"], audit.counts["code files"]) == (6, 2)
-    made, at_origin = execution_record.now(second.root), execution_record.now(pushed.root)
+    made, at_origin = (
+        execution_record.load_current_records(second.root),
+        execution_record.load_current_records(pushed.root),
+    )
     assert {made[stage].elsewhere != "" for stage in STAGES} == {True}
     assert {at_origin[stage].elsewhere for stage in STAGES} == {""}
     for stage in STAGES:
@@ -81,16 +84,16 @@ def test_the_second_clone_knows_the_runs_of_the_first(pushed: Audited, second: A
 
 
 def test_lineage_in_the_second_clone_is_that_of_the_first(pushed: Audited, second: Audited) -> None:
-    first, other = (flat(chain.chain(toy.root, "report")) for toy in (pushed, second))
+    first, other = (flatten_lineage(chain.trace_lineage(toy.root, "report")) for toy in (pushed, second))
     assert other.artifacts == first.artifacts
     for run_id, run in first.runs.items():
         of_other = {**vars(other.runs[run_id]), "elsewhere": ""}
         assert of_other == vars(run)
     assert {run.elsewhere != "" for run in other.runs.values()} == {True}
     run_id = pushed.run_of("b")
-    assert chain.chain(second.root, run_id[:10]).run_id == run_id
+    assert chain.trace_lineage(second.root, run_id[:10]).run_id == run_id
     hash_of_b = pushed.lock["stages"]["b"]["outs"][0]["md5"]
-    assert chain.chain(second.root, hash_of_b).params == {"b.rows": "3", "b.beta": "0.2"}
+    assert chain.trace_lineage(second.root, hash_of_b).params == {"b.rows": "3", "b.beta": "0.2"}
     code, text, _ = call(second.root, "lineage", "report")
     assert (code, "made in another clone" in text, "chain breaks" in text) == (0, True, False)
     assert "made in another clone" not in call(pushed.root, "lineage", "report")[1]
@@ -98,14 +101,18 @@ def test_lineage_in_the_second_clone_is_that_of_the_first(pushed: Audited, secon
 
 def test_an_earlier_version_is_known_by_its_hash(audited_once: Audited, second: Audited) -> None:
     """The first run of b, with beta 0.1, which dvc.lock has no more."""
-    earlier = next(run for run in provenance.executions(second.root) if run.params.get("b.beta") == "0.1")
+    earlier = next(
+        run for run in provenance.list_execution_provenance(second.root) if run.params.get("b.beta") == "0.1"
+    )
     [md5, _] = earlier.tags["posttrain.outs"].split()
-    link = chain.chain(second.root, md5)
+    link = chain.trace_lineage(second.root, md5)
     assert (link.run_id, link.stage, link.params["b.beta"]) == (earlier.run_id, "b", "0.1")
 
 
 def test_what_was_pulled_is_made_again(second: Audited) -> None:
-    found = verifying.verify(second.root, verifying.wanted(second.root, "b"), lambda line: None, lambda *steps: None)
+    found = verifying.verify_execution(
+        second.root, verifying.resolve_execution_record(second.root, "b"), lambda line: None, lambda *steps: None
+    )
     assert (found.verdict, found.notes) == ("equal", [])
 
 
@@ -133,12 +140,12 @@ def test_results_of_both_clones_side_by_side(second: Audited, pushed: Audited, t
     second.dvc("push", "--quiet", "--run-cache")
     third = cloned(second, tmp_path / "third", "--run-cache")
     assert third.faults() == []
-    assert execution_record.now(third.root)["b"].run_id == second.run_of("b")
-    assert execution_record.now(third.root)["c"].run_id == pushed.run_of("c")
+    assert execution_record.load_current_records(third.root)["b"].run_id == second.run_of("b")
+    assert execution_record.load_current_records(third.root)["c"].run_id == pushed.run_of("c")
 
 
 def the_record(toy: Audited, stage: str) -> Path:
-    run_id = execution_record.now(toy.root)[stage].run_id
+    run_id = execution_record.load_current_records(toy.root)[stage].run_id
     [file] = (toy.root / RECORDS).glob(f"*/{run_id}-*.json")
     return file
 
@@ -160,7 +167,7 @@ def test_the_record_of_another_result(second: Audited) -> None:
     """A result that was changed by hand and committed, with the true record of the one before laid beside it."""
     file = the_record(second, "evaluate@b")
     forge(second, "evaluate@b")
-    target = second.root / RECORDS / provenance.entry_name(second.lock["stages"]["evaluate@b"]) / file.name
+    target = second.root / RECORDS / provenance.compute_entry_hash(second.lock["stages"]["evaluate@b"]) / file.name
     target.parent.mkdir()
     shutil.copyfile(file, target)
     faults = second.faults()

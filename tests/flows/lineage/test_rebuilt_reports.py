@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.engine.dvc_lock import joined
+from flows.engine.dvc_lock import join_out_hashes
 from flows.engine.records import provenance
 from flows.lineage import execution_record, verdicts
 from flows.lineage.verdicts import ReproductionVerdict
@@ -35,13 +35,13 @@ def test_a_report_that_was_edited_and_committed(audited: Audited) -> None:
 
 def test_a_report_that_was_edited_and_whose_record_was_made_to_fit(audited: Audited) -> None:
     """By somebody who writes a whole record of a run that never was, as of another clone."""
-    run_id = str(execution_record.now(audited.root)["report"].run_id)
-    [true] = [run for run in provenance.executions(audited.root) if run.run_id == run_id]
+    run_id = str(execution_record.load_current_records(audited.root)["report"].run_id)
+    [true] = [run for run in provenance.list_execution_provenance(audited.root) if run.run_id == run_id]
     edit_and_commit(audited)
     entry = json.loads(json.dumps(audited.lock["stages"]["report"]))
-    tags = {**true.tags, "posttrain.outs": joined(entry)}
+    tags = {**true.tags, "posttrain.outs": join_out_hashes(entry)}
     forged = dataclasses.replace(true, run_id="0" * 32, tags=tags, record={**true.record, "entry": entry})
-    provenance.write(audited.root, forged)
+    provenance.save_provenance(audited.root, forged)
     [fault] = [line for line in audited.faults() if not line.startswith("report.html: ")]
     assert fault.startswith("data/report/report.html: made again from what report read, it differs: line 3: ")
     assert fault.endswith("(report, run 00000000)")
@@ -49,7 +49,9 @@ def test_a_report_that_was_edited_and_whose_record_was_made_to_fit(audited: Audi
 
 def test_a_report_is_made_again_once_for_each_result(audited: Audited, monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
-    monkeypatch.setattr("flows.lineage.verifying.verify", lambda root, of, *args, **more: made.append(of.stage))
+    monkeypatch.setattr(
+        "flows.lineage.verifying.verify_execution", lambda root, of, *args, **more: made.append(of.stage)
+    )
     assert audited.audit().findings == []
     assert made == [], "the template's audit did"
     assert audited.audit(full=True).findings == []
@@ -64,7 +66,7 @@ def test_a_report_is_made_again_once_for_each_result(audited: Audited, monkeypat
 
 def test_a_difference_on_another_machine_is_a_remark(audited: Audited) -> None:
     entry = audited.lock["stages"]["b"]
-    verdicts.note(
+    verdicts.record_reproduction_verdict(
         audited.root, entry, ReproductionVerdict(False, "data/b/model.bin", "byte 3 is another", ["cpu", "torch"])
     )
     audit = audited.audit()
@@ -79,7 +81,7 @@ def test_a_report_that_cannot_be_made_again_is_a_remark(audited: Audited, monkey
     def cannot(*args: object, **more: object) -> None:
         raise CannotReproduceError("data/x: is gone")
 
-    monkeypatch.setattr("flows.lineage.verifying.verify", cannot)
+    monkeypatch.setattr("flows.lineage.verifying.verify_execution", cannot)
     (audited.root / verdicts.PLACE).unlink()
     audit = audited.audit()
     assert audit.faults == []
@@ -88,6 +90,6 @@ def test_a_report_that_cannot_be_made_again_is_a_remark(audited: Audited, monkey
 
 def test_where_nothing_can_be_written_nothing_is_noted(tmp_path: Path) -> None:
     (tmp_path / ".dvc").write_text("a file")
-    verdicts.note(tmp_path, {}, ReproductionVerdict(True))
-    assert verdicts.read(tmp_path, {}) is None
+    verdicts.record_reproduction_verdict(tmp_path, {}, ReproductionVerdict(True))
+    assert verdicts.read_reproduction_verdict(tmp_path, {}) is None
     assert (tmp_path / ".dvc").read_text() == "a file"

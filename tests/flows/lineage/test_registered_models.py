@@ -28,7 +28,7 @@ def best(client: MlflowClient, name: str) -> str:
 
 
 def client_of(root: Path) -> MlflowClient:
-    return MlflowClient(mlflow_database.address(root))
+    return MlflowClient(mlflow_database.get_tracking_address(root))
 
 
 def test_each_content_of_a_model_is_one_version(policies_once: Ran, rerun: Ran) -> None:

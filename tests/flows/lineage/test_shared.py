@@ -8,7 +8,7 @@ import pytest
 
 from flows.engine.dvc_repository import PlanError
 from flows.lineage import history, verifying
-from flows.lineage.chain import chain
+from flows.lineage.chain import trace_lineage
 from tasks.common import mlflow_address
 from tests.flows.lineage.audited import Audited
 from tests.flows.lineage.shared import Shared
@@ -30,13 +30,13 @@ def shared(made: Shared, monkeypatch: pytest.MonkeyPatch) -> Shared:
 
 
 def clones(shared: Shared) -> dict[str, Audited]:
-    return {mlflow_address.clone(one.root): one for one in (shared.first, shared.second)}
+    return {mlflow_address.load_or_create_clone_id(one.root): one for one in (shared.first, shared.second)}
 
 
 def test_each_result_leads_to_the_runs_of_its_own_clone(shared: Shared) -> None:
     """The stage c has the same key and the same bytes in both: each clone names the run that it made itself."""
     for identity, clone in clones(shared).items():
-        links = flat(chain(clone.root, "report"))
+        links = flat(trace_lineage(clone.root, "report"))
         made_by = {path: link.run_id for path, link in links.items() if link.stage}
         assert len(made_by) == 6
         for run_id in made_by.values():
@@ -62,20 +62,20 @@ def test_the_repository_s_own_database_stays_empty(shared: Shared) -> None:
 
 
 def test_pipeline_runs_of_all_are_listed_and_each_follows_its_own(shared: Shared) -> None:
-    everywhere = history.pipelines(shared.first.root)
+    everywhere = history.load_pipeline_runs(shared.first.root)
     assert len(everywhere) == 2
     assert {run.name for run in everywhere} == {"first run: 6 ran"}, "another clone's run is not the one before"
     for clone in (shared.first, shared.second):
-        [own] = history.pipelines(clone.root, clone_only=True)
+        [own] = history.load_pipeline_runs(clone.root, clone_only=True)
         assert own in everywhere
-        assert history.pipeline(clone.root, own.id[:8]) == own
-        assert history.pipelines(clone.root, 1, "language", clone_only=True) == [own]
+        assert history.get_pipeline_run(clone.root, own.id[:8]) == own
+        assert history.load_pipeline_runs(clone.root, 1, "language", clone_only=True) == [own]
     with pytest.raises(PlanError, match="no pipeline run has this id"):
-        history.pipeline(shared.first.root, "no-such-run")
+        history.get_pipeline_run(shared.first.root, "no-such-run")
 
 
 def test_a_change_in_the_shared_records_is_found(shared: Shared) -> None:
-    run_id = chain(shared.first.root, "b").run_id
+    run_id = trace_lineage(shared.first.root, "b").run_id
     [(params,)] = shared.sql("SELECT value FROM params WHERE run_uuid = ? AND key = 'b.beta'", run_id)
     shared.sql("UPDATE params SET value = '0.9' WHERE run_uuid = ? AND key = 'b.beta'", run_id)
     assert "parameter b.beta is 0.9, its record.json has 0.1" in " ".join(shared.first.faults())
@@ -85,7 +85,7 @@ def test_a_change_in_the_shared_records_is_found(shared: Shared) -> None:
 
 
 def test_a_change_of_a_kept_file_is_found(shared: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
-    run_id = str(chain(shared.first.root, "b").run_id)
+    run_id = str(trace_lineage(shared.first.root, "b").run_id)
     [(place,)] = shared.sql("SELECT artifact_uri FROM runs WHERE run_uuid = ?", run_id)
     file = Path(str(place)) / "record.json"
     before = file.read_text()
@@ -103,9 +103,11 @@ def test_a_change_of_a_kept_file_is_found(shared: Shared, monkeypatch: pytest.Mo
 def test_a_stage_is_made_again_and_its_scratch_copy_records_nothing_there(shared: Shared) -> None:
     before = shared.sql("SELECT count(*) FROM runs")
     root = shared.second.root
-    found = verifying.verify(root, verifying.wanted(root, "b"), lambda line: None, lambda *_: None)
+    found = verifying.verify_execution(
+        root, verifying.resolve_execution_record(root, "b"), lambda line: None, lambda *_: None
+    )
     assert found.verdict == "equal"
-    assert found.record.run_id == chain(root, "b").run_id
+    assert found.record.run_id == trace_lineage(root, "b").run_id
     assert shared.sql("SELECT count(*) FROM runs") == before
 
 
@@ -113,5 +115,5 @@ def forget(monkeypatch: pytest.MonkeyPatch) -> None:
     """What another process would not know: the files that this one has fetched."""
     from flows.engine.records import mlflow_artifacts
 
-    mlflow_artifacts._home.cache_clear()
-    mlflow_artifacts._listed.cache_clear()
+    mlflow_artifacts._get_download_folder.cache_clear()
+    mlflow_artifacts._get_listing_cache.cache_clear()

@@ -21,7 +21,7 @@ PARAMS = {"report": {"best_by": "strict_greedy"}}
 def client(tmp_path: Path, empty_mlflow: Path, monkeypatch: pytest.MonkeyPatch) -> MlflowClient:
     shutil.copyfile(empty_mlflow, tmp_path / "shared.db")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/shared.db")
-    return mlflow_database.open_client(tmp_path)
+    return mlflow_database.open_records_client(tmp_path)
 
 
 def clone(root: Path, greedy: float) -> Path:
@@ -42,7 +42,7 @@ def test_each_content_has_one_version_and_the_alias_is_at_the_best(client: Mlflo
         result = StageResult("sft", "ran", outs={"data/sft": md5}, mlflow_run_id=run_id)
         together.wait()
         left = registered_models.Left.by(root, [result])
-        return registered_models.register(client, root, "language", PARAMS, [result], left)["sft"]
+        return registered_models.register_models(client, root, "language", PARAMS, [result], left)["sft"]
 
     with ThreadPoolExecutor(2) as pool:
         for letter in "ab":
@@ -69,7 +69,7 @@ def test_two_that_log_the_same_new_data_set_at_once_both_have_it(client: MlflowC
     def log(run_id: str) -> None:
         for number in range(5):
             together.wait()
-            mlflow_client.log_inputs(client, run_id, {"deps": [{"path": f"data/{number}", "md5": "a" * 32}]})
+            mlflow_client.log_dataset_inputs(client, run_id, {"deps": [{"path": f"data/{number}", "md5": "a" * 32}]})
 
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(log, runs))
@@ -88,7 +88,7 @@ def test_an_alias_that_another_sets_to_less_is_set_again(
         result = StageResult("sft", "ran", outs={"data/sft": letter * 32}, mlflow_run_id=run_id)
         root = clone(tmp_path / letter, greedy)
         left = registered_models.Left.by(root, [result])
-        registered_models.register(client, root, "language", PARAMS, [result], left)
+        registered_models.register_models(client, root, "language", PARAMS, [result], left)
     before = MlflowClient.set_registered_model_alias
     calls = []
 
@@ -98,6 +98,6 @@ def test_an_alias_that_another_sets_to_less_is_set_again(
 
     client.set_registered_model_alias("language.sft", "best", "1")
     monkeypatch.setattr(MlflowClient, "set_registered_model_alias", late)
-    registered_models._set_best(client, tmp_path, "language.sft", "strict_greedy")
+    registered_models._update_best_alias(client, tmp_path, "language.sft", "strict_greedy")
     assert calls == ["2", "2"]
     assert str(client.get_registered_model("language.sft").aliases["best"]) == "2"

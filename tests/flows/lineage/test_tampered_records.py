@@ -46,7 +46,7 @@ def test_a_metric_that_only_mlflow_s_pages_have(audited: Audited) -> None:
         "INSERT INTO latest_metrics(key, value, timestamp, run_uuid, step, is_nan) VALUES ('best', 0.99, 1, ?, 0, 0)"
     )
     audited.sql(added, audited.run_of("evaluate@b"))
-    audited.sql(added, history.pipelines(audited.root)[0].id)
+    audited.sql(added, history.load_pipeline_runs(audited.root)[0].id)
     first, second = audited.faults()
     assert first.startswith(
         "MLflow's run of evaluate@b: MLflow's pages show metric best as 0.99, its history has no value"
@@ -125,7 +125,7 @@ def test_git_s_replaced_objects_do_not_count(audited: Audited) -> None:
 
 def test_a_page_falsified_wherever_it_is_kept(audited: Audited) -> None:
     """The page in the root, the pipeline run's copy and the noted digest: the seal has the digest too."""
-    page, run_id = audited.root / "report.html", history.pipelines(audited.root)[0].id
+    page, run_id = audited.root / "report.html", history.load_pipeline_runs(audited.root)[0].id
     replace(page, "<td>0.25</td>", "<td>0.05</td>")
     shutil.copyfile(page, kept(audited, run_id, page.name))
     noted = audited.root / ".dvc/tmp/posttrain/pages.json"

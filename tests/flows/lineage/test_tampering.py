@@ -197,7 +197,7 @@ def test_a_run_that_was_changed_and_sealed_anew(audited: Audited) -> None:
     """The seal of the pipeline run has the seal of before."""
     run_id = audited.run_of("b")
     audited.sql("UPDATE metrics SET value = 0.01 WHERE key = 'train/loss' AND step = 1 AND run_uuid = ?", run_id)
-    seal = mlflow_seal.compute(audited.root, run_id)
+    seal = mlflow_seal.compute_run_seal(audited.root, run_id)
     audited.sql("UPDATE tags SET value = ? WHERE key = 'posttrain.seal' AND run_uuid = ?", seal, run_id)
     only(audited, "pipeline run ", f"the run of b has another seal than when it ended: {seal[:12]}, it was ")
 

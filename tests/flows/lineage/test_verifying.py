@@ -98,8 +98,8 @@ def no_scratch_copy_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def verify(toy: Toy, text: str = "t", **changes: Any) -> Verification:
-    of = dataclasses.replace(verifying.wanted(toy.root, text), **changes)
-    return verifying.verify(toy.root, of, lambda line: None, lambda *steps: None)
+    of = dataclasses.replace(verifying.resolve_execution_record(toy.root, text), **changes)
+    return verifying.verify_execution(toy.root, of, lambda line: None, lambda *steps: None)
 
 
 def fault(toy: Toy, text: str = "t", **changes: Any) -> str:
@@ -126,20 +126,20 @@ def test_equal_to_the_bit_and_nothing_of_the_repository_changes(trained: Toy) ->
 
 @pytest.mark.parametrize("name", ["data/t", "data/t/model.safetensors", "RUN", "HASH"])
 def test_what_may_be_named(trained: Toy, name: str) -> None:
-    of = verifying.wanted(trained.root, "t")
+    of = verifying.resolve_execution_record(trained.root, "t")
     names = {"RUN": of.run_id, "HASH": of.entry["outs"][0]["md5"]}
-    assert verifying.wanted(trained.root, names.get(name) or name).run_id == of.run_id
+    assert verifying.resolve_execution_record(trained.root, names.get(name) or name).run_id == of.run_id
 
 
 def test_what_no_stage_makes(trained: Toy) -> None:
     with pytest.raises(PlanError, match="raw data"):
-        verifying.wanted(trained.root, "helper.py")
+        verifying.resolve_execution_record(trained.root, "helper.py")
     with pytest.raises(PlanError, match="nothing here is named so"):
-        verifying.wanted(trained.root, "zzzzz")
+        verifying.resolve_execution_record(trained.root, "zzzzz")
 
 
 def test_another_seed_on_record_gives_the_first_tensor(trained: Toy) -> None:
-    of = verifying.wanted(trained.root, "t")
+    of = verifying.resolve_execution_record(trained.root, "t")
     entry = json.loads(json.dumps(of.entry))
     entry["params"]["params.yaml"]["t"]["seed"] = 1
     found = verify(trained, entry=entry)
@@ -163,7 +163,7 @@ def test_a_parameter_that_was_changed_in_dvc_lock(trained: Toy) -> None:
 
 
 def test_each_file_that_differs_is_named(trained: Toy) -> None:
-    entry = json.loads(json.dumps(verifying.wanted(trained.root, "t").entry))
+    entry = json.loads(json.dumps(verifying.resolve_execution_record(trained.root, "t").entry))
     entry["cmd"] = entry["cmd"].replace("train.py", "train.py && echo x > data/t/more")
     entry["params"]["params.yaml"]["t"]["seed"] = 1
     found = verify(trained, entry=entry)
@@ -191,7 +191,7 @@ def test_a_dirty_tree_comes_back_from_its_patch(trained: Toy) -> None:
     trained.write("helper.py", "from extra import SHIFT\n")  # an untracked module that no dep names
     trained.write("extra.py", "SHIFT = 3.0\n")
     run(trained)
-    of = verifying.wanted(trained.root, "t")
+    of = verifying.resolve_execution_record(trained.root, "t")
     assert of.patch is not None
     assert "extra.py" in (of.dirty or "")
     git(trained, "checkout", "--quiet", "helper.py")
@@ -223,7 +223,7 @@ def test_without_git(trained: Toy) -> None:
 
 
 def test_an_input_that_was_collected_is_named(trained: Toy) -> None:
-    md5 = verifying.wanted(trained.root, "a").entry["outs"][0]["md5"]
+    md5 = verifying.resolve_execution_record(trained.root, "a").entry["outs"][0]["md5"]
     kept = trained.root / ".dvc/cache/files/md5" / md5[:2] / md5[2:]
     content = kept.read_bytes()
     kept.unlink()
@@ -238,7 +238,7 @@ def test_an_input_that_was_collected_is_named(trained: Toy) -> None:
 
 
 def test_recorded_bytes_that_are_gone_leave_the_hashes(trained: Toy) -> None:
-    of = verifying.wanted(trained.root, "t")
+    of = verifying.resolve_execution_record(trained.root, "t")
     entry = json.loads(json.dumps(of.entry))
     entry["outs"][0]["md5"] = "0" * 32 + ".dir"
     [difference] = verify(trained, entry=entry).differences
@@ -259,7 +259,7 @@ def test_recorded_bytes_that_are_gone_leave_the_hashes(trained: Toy) -> None:
     ],
 )
 def test_commands_that_cannot_run_in_a_copy(trained: Toy, change: dict[str, Any], said: str) -> None:
-    entry = json.loads(json.dumps(verifying.wanted(trained.root, "t").entry)) | change
+    entry = json.loads(json.dumps(verifying.resolve_execution_record(trained.root, "t").entry)) | change
     entry["cmd"] = entry["cmd"].format(root=trained.root)
     assert said in fault(trained, entry=entry)
     assert not (trained.root / "escaped").exists()
@@ -270,8 +270,8 @@ def test_a_link_in_the_commit_does_not_lead_out_of_the_copy(trained: Toy) -> Non
     outside.mkdir()
     (trained.root / "linked").symlink_to(outside)
     made = commit(trained)
-    md5 = verifying.wanted(trained.root, "a").entry["outs"][0]["md5"]
-    entry = json.loads(json.dumps(verifying.wanted(trained.root, "t").entry))
+    md5 = verifying.resolve_execution_record(trained.root, "a").entry["outs"][0]["md5"]
+    entry = json.loads(json.dumps(verifying.resolve_execution_record(trained.root, "t").entry))
     entry["deps"].append({"path": "linked/a", "md5": md5})
     assert "a link in the commit leads out of the copy" in fault(trained, entry=entry, commit=made)
     assert not list(outside.iterdir())
@@ -299,7 +299,7 @@ def test_a_copy_has_the_files_that_were_hashed(trained: Toy) -> None:
 
 
 def test_other_numbers_in_mlflow_are_a_difference(trained: Toy) -> None:
-    of = verifying.wanted(trained.root, "t")
+    of = verifying.resolve_execution_record(trained.root, "t")
     log = (
         "import sqlite3, pathlib; pathlib.Path('mlruns').mkdir(exist_ok=True); c = sqlite3.connect('mlruns/mlflow.db');"
     )
@@ -321,7 +321,7 @@ def test_other_numbers_in_mlflow_are_a_difference(trained: Toy) -> None:
 
 
 def test_versions_that_differ_are_told(trained: Toy) -> None:
-    of = verifying.wanted(trained.root, "t")
+    of = verifying.resolve_execution_record(trained.root, "t")
     recorded = {**of.environment, "torch": "0.1", "cores": "1000"}
     found = verify(trained, environment=recorded)
     assert list(found.environment) == ["torch", "cores"], "versions come first"
@@ -329,8 +329,8 @@ def test_versions_that_differ_are_told(trained: Toy) -> None:
 
 
 def test_a_scratch_copy_that_is_kept(trained: Toy, no_scratch_copy_is_left: Path) -> None:
-    of: ExecutionRecord = verifying.wanted(trained.root, "t")
-    found = verifying.verify(trained.root, of, lambda line: None, lambda *steps: None, keep=True)
+    of: ExecutionRecord = verifying.resolve_execution_record(trained.root, "t")
+    found = verifying.verify_execution(trained.root, of, lambda line: None, lambda *steps: None, keep=True)
     assert found.copy is not None
     assert found.copy.parent == no_scratch_copy_is_left
     assert (found.copy / "data/t/model.safetensors").is_file()

@@ -7,57 +7,57 @@ from pathlib import Path
 import pytest
 
 from flows.machine import devices
-from flows.machine.devices import DeviceError, Lease, holders, lease
+from flows.machine.devices import DeviceError, Lease, lease_devices, list_device_holders
 
 
 @pytest.fixture
 def locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of locks that no device has used; indices and UUIDs are those of no machine."""
     monkeypatch.setenv("POSTTRAIN_DEVICES", str(tmp_path / "locks"))
-    monkeypatch.setattr(devices, "_uuids", dict)
+    monkeypatch.setattr(devices, "_query_gpu_uuids", dict)
     return tmp_path / "locks"
 
 
 def test_a_device_has_one_holder(locks: Path) -> None:
-    first = lease(["0", "1"], 1)
-    second = lease(["0", "1"], 1)
+    first = lease_devices(["0", "1"], 1)
+    second = lease_devices(["0", "1"], 1)
     assert first is not None
     assert second is not None
     assert (first.names, second.names) == (("0",), ("1",))
-    assert lease(["0", "1"], 1) is None
+    assert lease_devices(["0", "1"], 1) is None
     first.release()
-    assert lease(["1", "0"], 2) is None, "two are asked for, one is free"
-    assert lease(["0", "1", "2"], 3) is None
+    assert lease_devices(["1", "0"], 2) is None, "two are asked for, one is free"
+    assert lease_devices(["0", "1", "2"], 3) is None
     assert not (locks / "2.lock").exists(), "it does not take what others may want when it cannot have all"
-    third = lease(["1", "0"], 1)
+    third = lease_devices(["1", "0"], 1)
     assert third is not None
     assert third.names == ("0",), "the attempt for two kept none"
     second.release()
     third.release()
-    both = lease(["1", "0"], 2)
+    both = lease_devices(["1", "0"], 2)
     assert both is not None
     assert both.names == ("1", "0")
     both.release()
 
 
 def test_who_asks_for_nothing_holds_nothing(locks: Path) -> None:
-    assert lease(["0"], 0) == Lease() == lease([], 0)
+    assert lease_devices(["0"], 0) == Lease() == lease_devices([], 0)
     assert not locks.exists()
-    assert lease([], 1) is None
+    assert lease_devices([], 1) is None
 
 
 def test_holders_say_who_they_are_and_only_a_lock_counts(locks: Path) -> None:
-    held = lease(["0", "1"], 1, "sft of /home/ann (pid 7)\nand more")
+    held = lease_devices(["0", "1"], 1, "sft of /home/ann (pid 7)\nand more")
     assert held is not None
-    assert holders(["0", "1"]) == {"0": "sft of /home/ann (pid 7) and more"}
+    assert list_device_holders(["0", "1"]) == {"0": "sft of /home/ann (pid 7) and more"}
     held.release()
-    assert holders(["0", "1"]) == {}
+    assert list_device_holders(["0", "1"]) == {}
     assert "sft" in (locks / "0.lock").read_text(), "a line alone holds no device"
-    other = lease(["0"], 1)
-    assert holders(["0"]) == {"0": "a process that does not say who it is"}
+    other = lease_devices(["0"], 1)
+    assert list_device_holders(["0"]) == {"0": "a process that does not say who it is"}
     (locks / "0.lock").write_bytes(b"\x1b[2Jred\xff" + b"x" * 4000)
-    assert holders(["0"])["0"].startswith("[2Jred")
-    assert len(holders(["0"])["0"]) == devices.SHOWN
+    assert list_device_holders(["0"])["0"].startswith("[2Jred")
+    assert len(list_device_holders(["0"])["0"]) == devices.SHOWN
     assert other is not None
     other.release()
 
@@ -65,7 +65,7 @@ def test_holders_say_who_they_are_and_only_a_lock_counts(locks: Path) -> None:
 def test_the_files_are_for_all_users_whatever_the_umask(locks: Path) -> None:
     before = os.umask(0o077)
     try:
-        devices.check(["0"])
+        devices.check_device_locks(["0"])
     finally:
         os.umask(before)
     assert stat.S_IMODE(locks.stat().st_mode) == 0o1777
@@ -77,23 +77,23 @@ def test_a_folder_or_file_that_could_mislead_is_refused_in_one_line(locks: Path,
     with pytest.raises(
         DeviceError, match=rf"{locks}: the folder of the devices' locks cannot be used: Not a directory"
     ):
-        lease(["0"], 1)
+        lease_devices(["0"], 1)
     locks.unlink()
     locks.mkdir()
     locks.chmod(0o777)
     with pytest.raises(DeviceError, match="everybody may take away"):
-        lease(["0"], 1)
+        lease_devices(["0"], 1)
     locks.chmod(0o755)
     victim = tmp_path / "victim"
     victim.write_text("mine")
     (locks / "0.lock").symlink_to(victim)
     with pytest.raises(DeviceError, match=r"0\.lock: the lock of device 0 cannot be used: Too many levels of symbolic"):
-        lease(["0"], 1)
+        lease_devices(["0"], 1)
     os.mkfifo(locks / "1.lock")
     with pytest.raises(DeviceError, match=r"1\.lock: .* is no ordinary file"):
-        lease(["1"], 1)
+        lease_devices(["1"], 1)
     os.link(victim, locks / "2.lock")
-    held = lease(["2"], 1, "grpo")
+    held = lease_devices(["2"], 1, "grpo")
     assert held is not None
     held.release()
     assert victim.read_text() == "mine"
@@ -102,11 +102,11 @@ def test_a_folder_or_file_that_could_mislead_is_refused_in_one_line(locks: Path,
 def test_a_folder_that_cannot_be_made_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("POSTTRAIN_DEVICES", str(tmp_path / "no/folder"))
     with pytest.raises(DeviceError, match="No such file or directory; POSTTRAIN_DEVICES may name another folder"):
-        devices.check(["0"])
+        devices.check_device_locks(["0"])
 
 
 def test_a_lock_on_a_deleted_file_is_no_lease(locks: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened = devices._open
+    opened = devices._open_device_file
     deleted = []
 
     def open_before_it_is_deleted(folder: int, name: str) -> int:
@@ -115,17 +115,17 @@ def test_a_lock_on_a_deleted_file_is_no_lease(locks: Path, monkeypatch: pytest.M
             deleted.append((locks / "0.lock").unlink())
         return file
 
-    monkeypatch.setattr(devices, "_open", open_before_it_is_deleted)
-    held = lease(["0"], 1)
+    monkeypatch.setattr(devices, "_open_device_file", open_before_it_is_deleted)
+    held = lease_devices(["0"], 1)
     assert held is not None
     assert os.path.samestat(os.fstat(held.files[0]), (locks / "0.lock").stat())
-    assert lease(["0"], 1) is None
+    assert lease_devices(["0"], 1) is None
     held.release()
 
 
 def test_a_file_that_is_there_is_never_opened_as_if_to_make_it(locks: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With fs.protected_regular the kernel refuses O_CREAT on another user's file in a folder like this."""
-    devices.check(["0"])
+    devices.check_device_locks(["0"])
     os_open = os.open
 
     def careful(path: object, flags: int, *more: int, **where: int) -> int:
@@ -133,9 +133,9 @@ def test_a_file_that_is_there_is_never_opened_as_if_to_make_it(locks: Path, monk
         return os_open(path, flags, *more, **where)  # type: ignore[call-overload]
 
     monkeypatch.setattr(os, "open", careful)
-    held = lease(["0"], 1)
+    held = lease_devices(["0"], 1)
     assert held is not None
-    assert holders(["0"])
+    assert list_device_holders(["0"])
     held.release()
 
 
@@ -150,44 +150,44 @@ def test_an_index_and_a_uuid_are_one_device(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     (tmp_path / "nvidia-smi").write_text(SMI)
     (tmp_path / "nvidia-smi").chmod(0o755)
-    devices._uuids.cache_clear()
+    devices._query_gpu_uuids.cache_clear()
     try:
-        held = lease(["1"], 1, "grpo")
+        held = lease_devices(["1"], 1, "grpo")
         assert held is not None
         assert held.names == ("1",)
         for same in ("1", "GPU-aaaa2222-0000-0000-0000-000000000000", "GPU-aaaa2"):
-            assert lease([same], 1) is None
-            assert holders([same]) == {same: "grpo"}
+            assert lease_devices([same], 1) is None
+            assert list_device_holders([same]) == {same: "grpo"}
         for other in ("0", "GPU-aaaa1", "GPU-aaaa", "MIG-aaaa2222", "7"):
-            free = lease([other], 1)
+            free = lease_devices([other], 1)
             assert free is not None, other
             free.release()
         held.release()
     finally:
-        devices._uuids.cache_clear()
+        devices._query_gpu_uuids.cache_clear()
 
 
 def test_a_broken_nvidia_smi_leaves_the_names_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     (tmp_path / "nvidia-smi").write_text("#!/bin/sh\necho Failed to initialize NVML; exit 9\n")
     (tmp_path / "nvidia-smi").chmod(0o755)
-    devices._uuids.cache_clear()
+    devices._query_gpu_uuids.cache_clear()
     try:
-        assert devices._file_name("0") == "0.lock"
-        assert devices._file_name("../etc/x y") == ".._etc_x_y.lock"
+        assert devices._get_lock_file_name("0") == "0.lock"
+        assert devices._get_lock_file_name("../etc/x y") == ".._etc_x_y.lock"
     finally:
-        devices._uuids.cache_clear()
+        devices._query_gpu_uuids.cache_clear()
 
 
 def test_a_file_that_may_only_be_read_can_be_locked(locks: Path) -> None:
-    devices.check(["0"])
+    devices.check_device_locks(["0"])
     file = locks / "0.lock"
     file.chmod(0o444)
     if os.getuid() == 0:
         os.chown(file, 12345, 12345)
-    held = lease(["0"], 1, "grpo")
+    held = lease_devices(["0"], 1, "grpo")
     assert held is not None
-    assert lease(["0"], 1) is None
+    assert lease_devices(["0"], 1) is None
     held.release()
 
 
@@ -202,7 +202,7 @@ def taken_by_nobody() -> str:
             os.setgroups([])
             os.setresgid(65534, 65534, 65534)
             os.setresuid(65534, 65534, 65534)
-            held = lease(["0"], 1, "nobody")
+            held = lease_devices(["0"], 1, "nobody")
             os.write(write, str(held and held.names).encode())
         except BaseException as error:
             os.write(write, str(error).encode())
@@ -219,12 +219,12 @@ def test_users_share_the_locks(monkeypatch: pytest.MonkeyPatch) -> None:
     """The folder and a file are root's; the file is first held, then free, then only to read, then closed to others,
     then another user's.
     """
-    monkeypatch.setattr(devices, "_uuids", dict)
+    monkeypatch.setattr(devices, "_query_gpu_uuids", dict)
     monkeypatch.setattr(devices, "ATTEMPT_SECONDS", 0.005)
     with tempfile.TemporaryDirectory(dir="/tmp") as home:  # every folder above pytest's own is closed to others
         Path(home).chmod(0o755)
         monkeypatch.setenv("POSTTRAIN_DEVICES", f"{home}/locks")
-        held = lease(["0"], 1, "root")
+        held = lease_devices(["0"], 1, "root")
         assert held is not None
         assert taken_by_nobody() == "None"
         held.release()
@@ -238,7 +238,7 @@ def test_users_share_the_locks(monkeypatch: pytest.MonkeyPatch) -> None:
         file.unlink()
         assert taken_by_nobody() == "('0',)", "in the folder of another user a file can be made"
         assert file.stat().st_uid == 65534
-        again = lease(["0"], 1, "root")
+        again = lease_devices(["0"], 1, "root")
         assert again is not None
         assert file.read_text() == "root\n"
         again.release()

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from flows.machine.devices import holders, lease
+from flows.machine.devices import lease_devices, list_device_holders
 from flows.machine.supervisor import Command
 from tests.flows.machine.test_supervisor import alive, wait_for
 
@@ -80,7 +80,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def free() -> bool:
-    held = lease(["0"], 1)
+    held = lease_devices(["0"], 1)
     if held is not None:
         held.release()
     return held is not None
@@ -91,7 +91,7 @@ def test_a_stopped_process_keeps_its_lease_and_a_killed_one_does_not(home: Path)
     assert process.stdout is not None
     with process.stdout:
         assert process.stdout.readline() == "held\n"
-    assert holders(["0"]) == {"0": "the holder"}
+    assert list_device_holders(["0"]) == {"0": "the holder"}
     process.send_signal(signal.SIGSTOP)
     assert not free()
     process.kill()
@@ -119,7 +119,7 @@ def test_a_lease_lasts_as_long_as_the_command(home: Path, supervisor_too: bool) 
         time.sleep(2)
         assert alive(home) == [command]
         assert not free()
-        assert holders(["0"]) == {"0": "the run"}
+        assert list_device_holders(["0"]) == {"0": "the run"}
         os.kill(command, signal.SIGKILL)
     wait_for(free, 60)
     assert free()
@@ -127,7 +127,7 @@ def test_a_lease_lasts_as_long_as_the_command(home: Path, supervisor_too: bool) 
 
 
 def test_a_command_that_keeps_nothing_holds_nothing(home: Path) -> None:
-    held = lease(["0"], 1)
+    held = lease_devices(["0"], 1)
     assert held is not None
     show = "ls -l /proc/self/fd | grep -c locks"
     for keep, count in ((held.files, "2"), ((), "0")):
@@ -163,7 +163,7 @@ def test_no_device_is_shared_while_processes_come_and_are_killed(home: Path, see
             process.wait()
     assert not (home / "shared").exists(), (home / "shared").read_text()
     assert len(entered.read_text()) > 50
-    held = lease(["0", "1", "2"], 3)
+    held = lease_devices(["0", "1", "2"], 3)
     assert held is not None, "nothing of the killed is left"
     held.release()
 

@@ -78,7 +78,7 @@ def outsider(monkeypatch: pytest.MonkeyPatch) -> Lease:
     """A lease of device 4 that Slots know nothing of: as another process holds it. They look at it often."""
     monkeypatch.setattr(resources, "POLL_SECONDS", 0.05)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4")
-    held = devices.lease(["4"], 1, "grpo of /other (pid 123 on host)")
+    held = devices.lease_devices(["4"], 1, "grpo of /other (pid 123 on host)")
     assert held is not None
     return held
 
@@ -89,7 +89,7 @@ def test_a_stage_waits_for_other_processes_and_says_for_whom(outsider: Lease) ->
     def work() -> None:
         with slots.hold(1, 1, holder="sft of /here (pid 1 on host)", tell=told.append) as held:
             got.append(held.names)
-            assert devices.holders(["4"]) == {"4": "sft of /here (pid 1 on host)"}
+            assert devices.list_device_holders(["4"]) == {"4": "sft of /here (pid 1 on host)"}
 
     thread = threading.Thread(target=work)
     thread.start()
@@ -102,7 +102,7 @@ def test_a_stage_waits_for_other_processes_and_says_for_whom(outsider: Lease) ->
     thread.join(10)
     assert got == [("4",)]
     assert told == ["waits for device 4, held by grpo of /other (pid 123 on host)"], "once"
-    assert devices.holders(["4"]) == {}
+    assert devices.list_device_holders(["4"]) == {}
 
 
 def test_the_longest_chain_goes_first_when_another_process_frees_a_device(outsider: Lease) -> None:
@@ -138,7 +138,7 @@ def test_a_run_that_is_stopped_waits_for_no_device(outsider: Lease) -> None:
     assert got == [Lease()]
     assert slots._waiting == []
     outsider.release()
-    assert devices.holders(["4"]) == {}
+    assert devices.list_device_holders(["4"]) == {}
 
 
 def test_a_stage_that_lacks_cores_leaves_the_device_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,7 +153,7 @@ def test_a_stage_that_lacks_cores_leaves_the_device_to_others(monkeypatch: pytes
     with slots.hold(1, 0):
         thread.start()
         wait_for(lambda: slots._waiting, 60)
-        other = devices.lease(["4"], 1)
+        other = devices.lease_devices(["4"], 1)
         assert other is not None
         other.release()
     thread.join(10)

@@ -20,34 +20,34 @@ def refuse(line: str) -> None:
 
 
 def test_one_holder_at_a_time_who_is_named(tmp_path: Path) -> None:
-    with stage_lock.hold(tmp_path, "sft", "worker w1 on host, process 7", refuse):
-        assert stage_lock.held(tmp_path, "sft") == "worker w1 on host, process 7"
+    with stage_lock.hold_stage_lock(tmp_path, "sft", "worker w1 on host, process 7", refuse):
+        assert stage_lock.find_stage_lock_holder(tmp_path, "sft") == "worker w1 on host, process 7"
         with (
             pytest.raises(WaitedError, match=r"^waits for an earlier attempt to end \(worker w1 on host, process 7\)$"),
-            stage_lock.hold(tmp_path, "sft", "another", refuse),
+            stage_lock.hold_stage_lock(tmp_path, "sft", "another", refuse),
         ):
             pass
-        with stage_lock.hold(tmp_path, "evaluate@dpo", "another", refuse):
+        with stage_lock.hold_stage_lock(tmp_path, "evaluate@dpo", "another", refuse):
             pass
-    assert stage_lock.held(tmp_path, "sft") is None
-    with stage_lock.hold(tmp_path, "sft", "short", refuse):
-        assert stage_lock.held(tmp_path, "sft") == "short"
+    assert stage_lock.find_stage_lock_holder(tmp_path, "sft") is None
+    with stage_lock.hold_stage_lock(tmp_path, "sft", "short", refuse):
+        assert stage_lock.find_stage_lock_holder(tmp_path, "sft") == "short"
 
 
 def test_nobody_holds_what_was_never_locked(tmp_path: Path) -> None:
-    assert stage_lock.held(tmp_path, "sft") is None
+    assert stage_lock.find_stage_lock_holder(tmp_path, "sft") is None
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_child_that_inherits_the_lock_keeps_it_though_stopped_and_its_death_frees_it(tmp_path: Path) -> None:
-    with stage_lock.hold(tmp_path, "sft", "the command", refuse) as file:
+    with stage_lock.hold_stage_lock(tmp_path, "sft", "the command", refuse) as file:
         child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, pass_fds=[file])
     try:
         os.kill(child.pid, signal.SIGSTOP)
-        assert stage_lock.held(tmp_path, "sft") == "the command"
+        assert stage_lock.find_stage_lock_holder(tmp_path, "sft") == "the command"
         os.kill(child.pid, signal.SIGKILL)
         child.wait()
-        assert stage_lock.held(tmp_path, "sft") is None
+        assert stage_lock.find_stage_lock_holder(tmp_path, "sft") is None
     finally:
         child.kill()
         child.communicate()

@@ -18,7 +18,7 @@ import pytest
 from flows.engine.dvc_command import CommandRunner, StageFailed
 from flows.engine.stage_types import Grant
 from flows.machine.supervisor import Command
-from flows.machine.warm_start import NEVER_BEGAN, WarmCommand, WarmStarts, parsed
+from flows.machine.warm_start import NEVER_BEGAN, WarmCommand, WarmStarts, parse_python_module_command
 from tests.flows.machine.test_supervisor import DOCILE, alive, wait_for
 
 ENVIRON = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
@@ -331,12 +331,15 @@ def test_another_environment_starts_cold(package: Path, warm: WarmStarts) -> Non
     ],
 )
 def test_what_needs_a_shell_starts_cold(command: str | list[str], expected: object) -> None:
-    assert parsed(command, ENVIRON["PATH"], ("tasks.language", "tasks.offline")) == expected
+    assert parse_python_module_command(command, ENVIRON["PATH"], ("tasks.language", "tasks.offline")) == expected
 
 
 def test_another_python_starts_cold(tmp_path: Path) -> None:
     (tmp_path / "python").touch()
     assert (
-        parsed("python -m tasks.language.dpo", f"{tmp_path}{os.pathsep}{ENVIRON['PATH']}", ["tasks.language"]) is None
+        parse_python_module_command(
+            "python -m tasks.language.dpo", f"{tmp_path}{os.pathsep}{ENVIRON['PATH']}", ["tasks.language"]
+        )
+        is None
     )
-    assert parsed("python -m tasks.language.dpo", "", ["tasks.language"]) is None
+    assert parse_python_module_command("python -m tasks.language.dpo", "", ["tasks.language"]) is None

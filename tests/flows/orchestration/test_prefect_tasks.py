@@ -60,9 +60,9 @@ def stage(name: str, *upstream: str, after: tuple[str, ...] = (), cpu: int = 1) 
     return PlannedStage(name, "new", upstream, cpu, 0, after=after)
 
 
-@flow(name="toy", flow_run_name=prefect_tasks.titled)
+@flow(name="toy", flow_run_name=prefect_tasks.format_flow_run_name)
 def toy(targets: list[str], set: dict[str, Any] | None = None) -> object:
-    with prefect_tasks.pipeline("toy", targets, set) as run:
+    with prefect_tasks.run_pipeline("toy", targets, set) as run:
         run("a")
         run("b", "a")
         return run.end()
@@ -110,7 +110,7 @@ def test_a_value_with_braces_may_stand_in_the_name_of_a_run(tmp_path: Path) -> N
     execution = Execution(Owner(tmp_path, {}), [stage("a")], 1, lambda _: None)  # type: ignore[arg-type]
     name = 'run toy: grpo.reward {"verifiable": 1.0} -> {"rewards/mine.py:length": 1.0}'
     with connected():
-        prefect_tasks.call(toy, execution, name, {"targets": ["a"]})
+        prefect_tasks.run_prefect_flow(toy, execution, name, {"targets": ["a"]})
     assert [result.state for result in execution.results()] == ["ran"]
     [run] = prefect_server.ask("/flow_runs/filter", flow_runs={"name": {"any_": [name]}})
     assert run["state_name"] == "Completed"
@@ -125,7 +125,7 @@ def test_a_wrong_parameter_is_one_line_in_the_state_and_in_the_log(
     line = "dvc.yaml: no stage 'dbo'; did you mean 'dpo'?"
     with connected():
         state = toy(["dbo"], return_state=True)
-        server._drain()
+        server._flush_prefect_buffers()
     assert state.is_failed()
     assert state.message == line
     of_run = {"flow_run_id": {"any_": [str(state.state_details.flow_run_id)]}}
@@ -249,7 +249,7 @@ def test_a_flow_names_the_graph_of_dvc_yaml(name: str, monkeypatch: pytest.Monke
     parameter is more than its deps.
     """
     pipeline = YAML(typ="safe").load((repository.ROOT / "dvc.yaml").read_text())["stages"]
-    modules = contract.stage_modules({"stages": pipeline})
+    modules = contract.list_stage_modules({"stages": pipeline})
     flows = named(name, monkeypatch)
     ours = {one for one, module in modules.items() if module.startswith(f"tasks.{name}.")}
     assert {*flows} == ours | {"code"}
@@ -259,7 +259,7 @@ def test_a_flow_names_the_graph_of_dvc_yaml(name: str, monkeypatch: pytest.Monke
         if need in flows:
             assert order.index(need) < order.index(one), f"{one} comes before {need}"
     for one, needs in flows.items():
-        definition = contract.definition(pipeline[one])
+        definition = contract.get_stage_definition(pipeline[one])
         deps = [dep for dep in definition.get("deps", []) if not dep.startswith(("data/code/", "tasks"))]
         plain = {dep.split("/")[1] for dep in deps if dep.startswith("data/") and "$" not in dep.split("/")[1]}
         plain -= {"curves"}  # of a stage that is there by another name, too
@@ -272,14 +272,17 @@ def test_a_server_out_of_reach_is_one_line() -> None:
         pytest.raises(
             PlanError, match=r"^Prefect's server cannot be reached \(refused twice\); what had finished is kept"
         ),
-        prefect_tasks.reachable(),
+        prefect_tasks.convert_server_lost_errors(),
     ):
         raise httpx.ConnectError("refused\ntwice")
 
 
 def test_so_it_is_where_prefect_wraps_that() -> None:
     """`SyncPrefectClient.__enter__` asks for the API's version, and turns any error into a RuntimeError."""
-    with pytest.raises(PlanError, match=r"^Prefect's server cannot be reached"), prefect_tasks.reachable():
+    with (
+        pytest.raises(PlanError, match=r"^Prefect's server cannot be reached"),
+        prefect_tasks.convert_server_lost_errors(),
+    ):
         raise RuntimeError("Failed to reach API at http://127.0.0.1:1/api/") from httpx.ConnectError("refused")
-    with pytest.raises(RuntimeError, match="incompatible"), prefect_tasks.reachable():
+    with pytest.raises(RuntimeError, match="incompatible"), prefect_tasks.convert_server_lost_errors():
         raise RuntimeError("Found incompatible versions")

@@ -28,7 +28,7 @@ def test_a_schedule_starts_the_flow_and_its_stage_runs(toy: Toy) -> None:
     with (toy.root.parent / "served.log").open("w") as log:
         process = subprocess.Popen(command, cwd=toy.root, env=environ, stdout=log, stderr=log)
     try:
-        deployed = {"name": {"like_": "posttrain"}, "tags": {"all_": [server.tag(toy.root)]}}
+        deployed = {"name": {"like_": "posttrain"}, "tags": {"all_": [server.build_clone_tag(toy.root)]}}
         runs, deadline = [], time.monotonic() + SECONDS
         while not runs and time.monotonic() < deadline:
             time.sleep(0.5)
@@ -50,7 +50,7 @@ def test_a_schedule_starts_the_flow_and_its_stage_runs(toy: Toy) -> None:
 @pytest.mark.parametrize("cron", ["every day", "0 2 * *", "61 * * * *"])
 def test_a_wrong_schedule_is_one_line_before_a_server_is_started(cron: str, tmp_path: Path) -> None:
     with pytest.raises(WrongUseError, match=r"^--cron: expected five fields such as '0 2 \* \* \*', got '") as caught:
-        serve_command._serve(tmp_path, PlainConsole(), ["language", "agents"], ["language"], cron)
+        serve_command._serve_deployments(tmp_path, PlainConsole(), ["language", "agents"], ["language"], cron)
     assert cron in str(caught.value)
     assert not (tmp_path / server_keeper.NOTE).exists()
-    assert not server.kept(tmp_path)
+    assert not server.is_keeper_running(tmp_path)

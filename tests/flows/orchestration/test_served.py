@@ -98,8 +98,8 @@ def served(toy: Toy) -> Iterator[Served]:
     with (toy.root.parent / "served.log").open("w") as log:
         process = subprocess.Popen(command, cwd=toy.root, env=environ, stdout=log, stderr=log)
     try:
-        wait_for(lambda: server.answers(toy.root), 90)
-        variables = server.environ(toy.root)
+        wait_for(lambda: server.is_server_answering(toy.root), 90)
+        variables = server.build_client_environment(toy.root)
         name, _, secret = variables["PREFECT_API_AUTH_STRING"].partition(":")
         with closing(httpx.Client(base_url=variables["PREFECT_API_URL"], auth=(name, secret))) as client:
             found = Served(toy, client, {**environ, **variables})
@@ -108,7 +108,7 @@ def served(toy: Toy) -> Iterator[Served]:
     finally:
         process.send_signal(signal.SIGINT)
         process.wait(60)
-        server.stop(toy.root)
+        server.stop_server(toy.root)
 
 
 def test_what_prefect_s_page_does_with_a_flow(served: Served) -> None:

@@ -23,7 +23,7 @@ from flows import flow_run, running
 from flows.console.summary import PlainConsole
 from flows.engine.dvc_repository import PlanError
 from flows.orchestration import server, server_keeper
-from flows.orchestration.server import may_be_configured
+from flows.orchestration.server import can_have_configured_server
 from tests.flows.machine.test_supervisor import wait_for
 from tests.flows.orchestration.fake_prefect import FAKE
 from tests.flows.toy_pipeline import call, make_pipeline, quietly
@@ -70,7 +70,7 @@ def test_a_configured_server_is_named_and_one_that_refuses_is_one_line(
             temporary_settings({PREFECT_API_URL: address}),
             pytest.raises(PlanError, match=rf"^PREFECT_API_URL: http://127\.0\.0\.1:{port}/api: {said}") as caught,
         ):
-            server.for_run(tmp_path, lines.append)
+            server.start_own_server_unless_configured(tmp_path, lines.append)
         answering.shutdown()
         thread.join()
     assert lines == [f"Prefect's server: http://127.0.0.1:{port}/api"], "before anything is sent there"
@@ -85,7 +85,7 @@ def test_whether_prefect_may_be_configured_is_known_without_it(tmp_path: Path, m
     monkeypatch.delenv("PREFECT_PROFILES_PATH", raising=False)
     (tmp_path / "home").mkdir()
     (tmp_path / "pyproject.toml").write_text('[project]\ndependencies = ["prefect"]\nurls = "x"\n')
-    assert not may_be_configured(tmp_path)
+    assert not can_have_configured_server(tmp_path)
     places = {
         "home/profiles.toml": '[profiles.mine]\nPREFECT_API_URL = "http://x/api"\n',
         ".env": "PREFECT_API_URL=http://x/api\n",
@@ -95,10 +95,10 @@ def test_whether_prefect_may_be_configured_is_known_without_it(tmp_path: Path, m
     for path, text in places.items():
         before = (tmp_path / path).read_text() if (tmp_path / path).exists() else ""
         (tmp_path / path).write_text(text)
-        assert may_be_configured(tmp_path), path
+        assert can_have_configured_server(tmp_path), path
         (tmp_path / path).write_text(before)
     monkeypatch.setenv("PREFECT_API_URL", "http://x/api")
-    assert may_be_configured(tmp_path)
+    assert can_have_configured_server(tmp_path)
 
 
 @pytest.fixture
@@ -121,18 +121,18 @@ def test_two_users_share_one_server_which_ends_when_the_last_has_left(root: Path
     second = server.Server(root, minutes="0")
     second.wait()
     assert first.url == second.url
-    assert server.environ(root)["PREFECT_API_AUTH_STRING"].startswith("posttrain:")
+    assert server.build_client_environment(root)["PREFECT_API_AUTH_STRING"].startswith("posttrain:")
     environ = json.loads((root / "mlruns/prefect/environ.json").read_text())
-    assert environ["PREFECT_SERVER_API_AUTH_STRING"] == server.environ(root)["PREFECT_API_AUTH_STRING"]
+    assert environ["PREFECT_SERVER_API_AUTH_STRING"] == server.build_client_environment(root)["PREFECT_API_AUTH_STRING"]
     assert environ["PREFECT_SERVER_ANALYTICS_ENABLED"] == "false"
     assert environ["PREFECT_HOME"] == str(root / "mlruns/prefect")
     first.close()
     time.sleep(3 * server_keeper.LOOK_SECONDS)
-    assert server.answers(root), "the second still uses it"
+    assert server.is_server_answering(root), "the second still uses it"
     second.close()
-    wait_for(lambda: not server.kept(root), 20)
-    assert not server.kept(root)
-    assert not server.answers(root)
+    wait_for(lambda: not server.is_keeper_running(root), 20)
+    assert not server.is_keeper_running(root)
+    assert not server.is_server_answering(root)
 
 
 def test_who_comes_while_it_ends_gets_one_that_stays(root: Path) -> None:
@@ -140,10 +140,10 @@ def test_who_comes_while_it_ends_gets_one_that_stays(root: Path) -> None:
         own = server.Server(root, minutes="0")
         own.wait()
         time.sleep(0.2)
-        assert server.answers(root)
+        assert server.is_server_answering(root)
         own.close()
         time.sleep(server_keeper.LOOK_SECONDS)  # about when its keeper sees that nobody uses it
-    wait_for(lambda: not server.kept(root), 20)
+    wait_for(lambda: not server.is_keeper_running(root), 20)
 
 
 def test_it_stays_for_the_next_run_until_it_is_stopped_and_comes_back_at_the_same_port(root: Path) -> None:
@@ -152,21 +152,21 @@ def test_it_stays_for_the_next_run_until_it_is_stopped_and_comes_back_at_the_sam
     url = first.url
     first.close()
     time.sleep(3 * server_keeper.LOOK_SECONDS)
-    assert server.answers(root)
-    assert server.stop(root)
-    assert not server.answers(root)
-    assert not server.stop(root)
+    assert server.is_server_answering(root)
+    assert server.stop_server(root)
+    assert not server.is_server_answering(root)
+    assert not server.stop_server(root)
     again = server.Server(root, minutes="0")
     again.wait()
     assert again.url == url
     again.close()
-    wait_for(lambda: not server.kept(root), 20)
+    wait_for(lambda: not server.is_keeper_running(root), 20)
 
 
 def test_it_ends_with_the_repository(root: Path) -> None:
     own = server.Server(root, minutes="5")
     own.wait()
-    process = server_keeper.read_note(root).process  # type: ignore[union-attr]
+    process = server_keeper.read_server_note(root).process  # type: ignore[union-attr]
     root.rename(root.with_name("renamed"))
     wait_for(lambda: not Path(f"/proc/{process}").exists() or _zombie(process), 20)
     assert not Path(f"/proc/{process}").exists() or _zombie(process)
@@ -190,7 +190,7 @@ def test_a_server_that_cannot_start_is_one_line(root: Path, tmp_path: Path) -> N
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_a_keeper_that_is_ended_before_the_server_answers_is_started_again(number: signal.Signals, root: Path) -> None:
     starting = server.Server(root, minutes="0")
-    wait_for(lambda: server.kept(root), 20)
+    wait_for(lambda: server.is_keeper_running(root), 20)
     [process] = [
         int(folder.name)
         for folder in Path("/proc").glob("[0-9]*")
@@ -198,26 +198,26 @@ def test_a_keeper_that_is_ended_before_the_server_answers_is_started_again(numbe
     ]
     os.kill(process, number)
     starting.wait()
-    assert server.answers(root)
+    assert server.is_server_answering(root)
     starting.close()
-    wait_for(lambda: not server.kept(root), 20)
+    wait_for(lambda: not server.is_keeper_running(root), 20)
 
 
 def test_a_keeper_that_is_killed_in_use_is_started_again_at_the_same_address(root: Path) -> None:
     in_use = server.Server(root, minutes="0")
     in_use.wait()
-    url, process = in_use.url, server_keeper.read_note(root).process  # type: ignore[union-attr]
+    url, process = in_use.url, server_keeper.read_server_note(root).process  # type: ignore[union-attr]
     os.kill(process, signal.SIGKILL)
-    wait_for(lambda: server.answers(root) and _keeper(root) != process, 60)
-    assert server.answers(root)
+    wait_for(lambda: server.is_server_answering(root) and _keeper(root) != process, 60)
+    assert server.is_server_answering(root)
     assert _keeper(root) != process
     assert in_use.url == url
     in_use.close()
-    wait_for(lambda: not server.kept(root), 20)
+    wait_for(lambda: not server.is_keeper_running(root), 20)
 
 
 def _keeper(root: Path) -> int | None:
-    note = server_keeper.read_note(root)
+    note = server_keeper.read_server_note(root)
     return note.process if note else None
 
 
@@ -225,9 +225,9 @@ def test_a_server_that_a_person_stops_stays_stopped(root: Path, monkeypatch: pyt
     monkeypatch.setattr(server, "WATCH_SECONDS", 0.05)
     in_use = server.Server(root, minutes="5")
     in_use.wait()
-    assert server.stop(root)
+    assert server.stop_server(root)
     time.sleep(1)
-    assert not server.kept(root)
+    assert not server.is_keeper_running(root)
     in_use.close()
 
 
@@ -239,7 +239,7 @@ def test_a_slow_start_is_said_once(root: Path, monkeypatch: pytest.MonkeyPatch) 
     own.wait(lines.append)
     own.close()
     assert lines == ["waits until Prefect's server has started"]
-    wait_for(lambda: not server.kept(root), 20)
+    wait_for(lambda: not server.is_keeper_running(root), 20)
 
 
 @pytest.mark.parametrize("minutes", ["soon", "-1", "inf", "nan"])
@@ -256,24 +256,24 @@ def test_loopback_never_goes_through_a_proxy(root: Path, monkeypatch: pytest.Mon
     own = server.Server(root, minutes="0")
     own.wait()
     own.close()
-    assert server.without_proxy({"NO_PROXY": "example.org"})["NO_PROXY"] == "example.org,127.0.0.1,localhost"
-    wait_for(lambda: not server.kept(root), 20)
+    assert server.build_no_proxy_variables({"NO_PROXY": "example.org"})["NO_PROXY"] == "example.org,127.0.0.1,localhost"
+    wait_for(lambda: not server.is_keeper_running(root), 20)
 
 
 def test_a_database_that_set_up_has_left_is_laid_and_never_over_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "empty.db").write_text("empty")
-    monkeypatch.setattr(server_keeper, "template", lambda: tmp_path / "empty.db")
+    monkeypatch.setattr(server_keeper, "get_database_template_path", lambda: tmp_path / "empty.db")
     (tmp_path / "mlruns").mkdir()
-    server_keeper._lay_database(tmp_path)
+    server_keeper._create_database_from_template(tmp_path)
     assert (tmp_path / "mlruns/prefect.db").read_text() == "empty"
     (tmp_path / "mlruns/prefect.db").write_text("history")
-    server_keeper._lay_database(tmp_path)
+    server_keeper._create_database_from_template(tmp_path)
     assert (tmp_path / "mlruns/prefect.db").read_text() == "history"
-    monkeypatch.setattr(server_keeper, "template", lambda: tmp_path / "none.db")
+    monkeypatch.setattr(server_keeper, "get_database_template_path", lambda: tmp_path / "none.db")
     (tmp_path / "mlruns/prefect.db").unlink()
-    server_keeper._lay_database(tmp_path)
+    server_keeper._create_database_from_template(tmp_path)
     assert [*(tmp_path / "mlruns").iterdir()] == []
 
 
@@ -282,7 +282,7 @@ def test_pages_may_ask_their_own_server_alone(tmp_path: Path) -> None:
     page = tmp_path / "v2/index.html"
     page.write_text("<html><head><title>x</title></head></html>")
     for _ in range(2):
-        server_keeper._restrict(tmp_path)
+        server_keeper._add_content_security_policy(tmp_path)
         assert page.read_text() == f"<html><head>{server_keeper.POLICY}<title>x</title></head></html>"
     assert [file.name for file in page.parent.iterdir()] == ["index.html"]
 
@@ -293,14 +293,14 @@ def test_a_run_starts_the_server_ahead_unless_another_may_be_configured(
 ) -> None:
     monkeypatch.setenv("PREFECT_API_URL", url)
     monkeypatch.setenv("POSTTRAIN_SERVER_MINUTES", "0")
-    with flow_run.server_ahead(root, wanted) as start:
+    with flow_run.open_server_starter(root, wanted) as start:
         start()
         start()
         if wanted and not url:
-            wait_for(lambda: server.answers(root), 20)
-        assert server.answers(root) == (wanted and not url)
-    wait_for(lambda: not server.kept(root), 20)
-    assert not server.kept(root)
+            wait_for(lambda: server.is_server_answering(root), 20)
+        assert server.is_server_answering(root) == (wanted and not url)
+    wait_for(lambda: not server.is_keeper_running(root), 20)
+    assert not server.is_keeper_running(root)
 
 
 def test_the_server_starts_while_a_run_still_plans_and_only_where_there_is_work(
@@ -314,19 +314,21 @@ def test_the_server_starts_while_a_run_still_plans_and_only_where_there_is_work(
         yield flow_run.Begun("language")
 
     quietly(monkeypatch)
-    monkeypatch.setattr(flow_run, "server_ahead", lambda root, wanted: nullcontext(lambda: events.append("server")))
+    monkeypatch.setattr(
+        flow_run, "open_server_starter", lambda root, wanted: nullcontext(lambda: events.append("server"))
+    )
     with monkeypatch.context() as patch:
-        patch.setattr(flow_run, "brought_up_to_date", planned)
-        running.run(root, PlainConsole(io.StringIO()), ["dpo"])
+        patch.setattr(flow_run, "open_flow_run", planned)
+        running.run_targets(root, PlainConsole(io.StringIO()), ["dpo"])
     assert events[0] == "server"
     assert events[-1] == "planned"
     assert call(root, "run")[0] == 0
     events.clear()
-    running.run(root, PlainConsole(io.StringIO()))
+    running.run_targets(root, PlainConsole(io.StringIO()))
     assert events == [], "nothing has changed"
-    monkeypatch.setattr("flows.engine.plan.plan", lambda *arguments: events.append("planning") or [])
+    monkeypatch.setattr("flows.engine.plan.plan_stages", lambda *arguments: events.append("planning") or [])
     with suppress(running.WrongUseError):
-        running.run(root, PlainConsole(io.StringIO()), ["dpo"], force=["dpo"])
+        running.run_targets(root, PlainConsole(io.StringIO()), ["dpo"], force=["dpo"])
     assert events == ["server", "planning"]
 
 

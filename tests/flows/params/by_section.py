@@ -13,8 +13,8 @@ SECTION = re.compile(r"^(\w+):.*\n(?:(?:[ #].*)?\n)*", re.MULTILINE)
 ANCHOR = re.compile(r"^\w+:[ \t]+&\w+[ \t].*\n", re.MULTILINE)
 LONGEST = 200_000  # characters of a text that is certainly within the bounds of files.size
 
-kept = lru_cache(maxsize=4096)(files.parse)
-whole = lru_cache(maxsize=64)(files.params.__wrapped__)
+kept = lru_cache(maxsize=4096)(files.parse_yaml_text)
+whole = lru_cache(maxsize=64)(files.parse_params.__wrapped__)
 
 
 @lru_cache(maxsize=256)

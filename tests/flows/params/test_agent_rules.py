@@ -52,7 +52,7 @@ def root(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("setting", REFERRED)
 def test_agents_play_where_there_is_an_environment(root: Path, setting: str) -> None:
     with pytest.raises(ParameterError) as caught:
-        editing.edit(root, SECTIONS, [editing.setting(setting)])
+        editing.edit_params(root, SECTIONS, [editing.parse_setting(setting)])
     assert str(caught.value) == f"--set {REFERRED[setting]}"
 
 
@@ -68,10 +68,13 @@ BOUGHT = "{environment: rooms, clone: rooms, source: teacher, dollars: 9.0, lear
 )
 def test_who_learns_is_not_its_own_teacher(root: Path, teacher: str, expected: str) -> None:
     with pytest.raises(ParameterError) as caught:
-        editing.edit(
+        editing.edit_params(
             root,
             SECTIONS,
-            [editing.setting(f"budgets.teacher={teacher}"), editing.setting(f"branches.budgets={{one: {BOUGHT}}}")],
+            [
+                editing.parse_setting(f"budgets.teacher={teacher}"),
+                editing.parse_setting(f"branches.budgets={{one: {BOUGHT}}}"),
+            ],
         )
     assert str(caught.value).removeprefix("--set ").removeprefix("params.yaml: ") == expected
 
@@ -80,6 +83,6 @@ def test_other_sizes_are_of_a_clone_that_there_is(root: Path) -> None:
     with pytest.raises(
         ParameterError, match=r"behaviour_cloning\.sizes\.room: expected a key of branches.expert_episodes"
     ):
-        editing.edit(
-            root, SECTIONS, [editing.setting("behaviour_cloning.sizes={room: {width: 64, layers: 1, heads: 2}}")]
+        editing.edit_params(
+            root, SECTIONS, [editing.parse_setting("behaviour_cloning.sizes={room: {width: 64, layers: 1, heads: 2}}")]
         )

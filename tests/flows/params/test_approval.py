@@ -16,27 +16,27 @@ def root(tmp_path: Path) -> Path:
 
 
 def test_what_passed_is_known_until_something_changes(root: Path) -> None:
-    assert not approval.known(root)
-    approval.remember(root)
-    assert approval.known(root)
+    assert not approval.is_params_approved(root)
+    approval.record_params_approval(root)
+    assert approval.is_params_approved(root)
     for file, text in (("params.yaml", "dpo: {beta: 0.2}\n"), ("tasks/language/configs/dpo.py", "# stricter\n")):
         before = (root / file).read_text()
         (root / file).write_text(text)
-        assert not approval.known(root)
+        assert not approval.is_params_approved(root)
         (root / file).write_text(before)
-        assert approval.known(root)
+        assert approval.is_params_approved(root)
     (root / "tasks/language/configs/sft.py").write_text("# new\n")
-    assert not approval.known(root)
+    assert not approval.is_params_approved(root)
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff", b"0" * 64])
 def test_a_torn_stamp_is_none(root: Path, content: bytes) -> None:
-    approval.remember(root)
+    approval.record_params_approval(root)
     (root / approval.STAMP).write_bytes(content)
-    assert not approval.known(root)
+    assert not approval.is_params_approved(root)
 
 
 def test_where_it_cannot_be_written_nothing_is_said(root: Path) -> None:
     (root / ".dvc").write_text("no folder")
-    approval.remember(root)
-    assert not approval.known(root)
+    approval.record_params_approval(root)
+    assert not approval.is_params_approved(root)

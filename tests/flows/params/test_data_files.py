@@ -106,9 +106,9 @@ def choose(root: Path, section: str, source: str) -> None:
 @pytest.mark.parametrize("section", SOURCE)
 def test_files_are_read_if_a_stage_that_reads_them_will_run(root: Path, section: str) -> None:
     choose(root, section, "file" if section == "mixture" else "files")
-    data_files.check(root, {"report"})
+    data_files.check_data_files(root, {"report"})
     with pytest.raises(ParameterError, match=f"^--data {section}@one report$"):
-        data_files.check(root, {f"{section}@one", "report"})
+        data_files.check_data_files(root, {f"{section}@one", "report"})
 
 
 @pytest.mark.parametrize("trained", ["pretrained", "dpo"])
@@ -117,7 +117,7 @@ def test_files_are_read_before_a_model_is_trained(root: Path, section: str, trai
     """Whatever has been made before: the stage that reads them may be up to date, or no part of this run."""
     choose(root, section, "file" if section == "mixture" else "files")
     with pytest.raises(ParameterError, match=f"^--data {trained} report$"):
-        data_files.check(root, {"report", trained})
+        data_files.check_data_files(root, {"report", trained})
 
 
 def test_pairs_to_be_judged_and_imports_are_files_too(root: Path) -> None:
@@ -126,55 +126,55 @@ def test_pairs_to_be_judged_and_imports_are_files_too(root: Path) -> None:
     folder = root / "data/raw/test_pairs"
     folder.mkdir(parents=True)
     (folder / "README.md").write_text("No pairs yet.")
-    data_files.check(root, {"sft", "evaluate@sft", "behaviour@graph", "transitions@graph-60"})
+    data_files.check_data_files(root, {"sft", "evaluate@sft", "behaviour@graph", "transitions@graph-60"})
     (folder / "pairs.jsonl").touch()
     with pytest.raises(ParameterError, match=r"^--data sft$"):
-        data_files.check(root, {"sft"})
+        data_files.check_data_files(root, {"sft"})
     made = root / "data/preferences/test.parquet"
     made.parent.mkdir()
     made.touch()
     (root / "tasks/language").mkdir()
     (root / "tasks/language/preferences.py").touch()
     (root / "params.yaml").write_text(text.replace("data/raw/test_pairs", "data/preferences"))
-    data_files.check(root, {"sft"})
+    data_files.check_data_files(root, {"sft"})
     (root / "params.yaml").write_text(
         text.replace("source: random, episodes: 60", "source: minari, location: a, episodes: 60")
     )
     (folder / "pairs.jsonl").unlink()
     with pytest.raises(ParameterError, match=r"^--data behaviour@graph transitions@graph-60$"):
-        data_files.check(root, {"behaviour@graph", "transitions@graph-60"})
+        data_files.check_data_files(root, {"behaviour@graph", "transitions@graph-60"})
 
 
 @pytest.mark.parametrize("source", ["people", "mixture"])
 def test_a_record_of_judgements_is_read_as_files_are(root: Path, source: str) -> None:
     choose(root, "preferences", source)
     with pytest.raises(ParameterError, match=r"^--data preferences$"):
-        data_files.check(root, {"preferences"})
+        data_files.check_data_files(root, {"preferences"})
 
 
 @pytest.mark.parametrize("section", SOURCE)
 def test_without_files_no_process_is_started(root: Path, section: str) -> None:
-    data_files.check(root, [*SOURCE, "sft", "grpo"])
+    data_files.check_data_files(root, [*SOURCE, "sft", "grpo"])
     choose(root, section, "hub")
-    data_files.check(root, {section, "report"})
+    data_files.check_data_files(root, {section, "report"})
 
 
 @pytest.mark.parametrize("section", ["problems", "demonstrations", "mixture"])
 def test_rows_of_a_hub_that_lie_here_are_read_before_a_model_is_trained(root: Path, section: str) -> None:
     choose(root, section, "hub")
-    data_files.check(root, {"grpo", "sft"})
+    data_files.check_data_files(root, {"grpo", "sft"})
     (root / "data" / section).mkdir(parents=True)
-    data_files.check(root, {"report"})
+    data_files.check_data_files(root, {"report"})
     with pytest.raises(ParameterError, match=r"^--data --needed grpo sft$"):
-        data_files.check(root, {"grpo", "sft"}, later=False)
+        data_files.check_data_files(root, {"grpo", "sft"}, later=False)
 
 
 @pytest.mark.parametrize("section", ["responses", "mixture"])
 def test_a_hub_is_asked_how_many_problems_it_has_where_some_are_passed_over(root: Path, section: str) -> None:
     choose(root, "problems", "hub")
-    data_files.check(root, {section, "report"})
+    data_files.check_data_files(root, {section, "report"})
     with pytest.raises(ParameterError, match=f"^--data {' '.join(sorted({section, 'problems'}))}$"):
-        data_files.check(root, {section, "problems"})
+        data_files.check_data_files(root, {section, "problems"})
 
 
 def test_environments_and_imports_of_the_offline_flow(root: Path) -> None:
@@ -185,7 +185,7 @@ def test_environments_and_imports_of_the_offline_flow(root: Path) -> None:
     text, first = file.read_text(), "    graph: {<<: *environment"
     assert first in text
     stages = {"behaviour@graph", "behaviour@CartPole-v1", "transitions@graph-60"}
-    data_files.check(root, stages)
+    data_files.check_data_files(root, stages)
     for name in (
         '"FrozenLake-v1 {is_slippery: false}"',
         '"CartPole-v1 | ClipReward {max_reward: 1}"',
@@ -194,17 +194,17 @@ def test_environments_and_imports_of_the_offline_flow(root: Path) -> None:
     ):
         file.write_text(text.replace(first, f"{first}, id: {name}"))
         with pytest.raises(ParameterError, match=f"^--data {' '.join(sorted(stages))}$"):
-            data_files.check(root, stages)
-        data_files.check(root, stages - {"behaviour@graph"})
+            data_files.check_data_files(root, stages)
+        data_files.check_data_files(root, stages - {"behaviour@graph"})
     for name in ("CartPole-v1", '"tasks.agents.environments.as_gymnasium:data/agent_episodes/rooms-mixed"'):
         file.write_text(text.replace(first, f"{first}, id: {name}"))
-        data_files.check(root, stages)
+        data_files.check_data_files(root, stages)
     data = "environment: graph, source: random, episodes: 60"
     for source in ("minari", "minari-remote", "d4rl"):
         file.write_text(text.replace(data, f"environment: graph, source: {source}, location: walks"))
         with pytest.raises(ParameterError, match=r"^--data"):
-            data_files.check(root, stages)
-        data_files.check(root, {"transitions@graph-1000"})
+            data_files.check_data_files(root, stages)
+        data_files.check_data_files(root, {"transitions@graph-1000"})
 
 
 @pytest.mark.slow
@@ -223,7 +223,7 @@ def test_more_problems_are_passed_over_than_a_hub_set_has(tmp_path: Path) -> Non
     )
     (tmp_path / "params.yaml").write_text(text)
     with pytest.raises(ParameterError) as caught:
-        data_files.check(tmp_path, {"problems", "responses"})
+        data_files.check_data_files(tmp_path, {"problems", "responses"})
     line = "responses.skip: expected less than the 6,973 training problems that there are, got 8000"
     assert str(caught.value) == f"params.yaml: {line}"
 
@@ -240,5 +240,5 @@ def test_a_reader_that_dies_is_one_line(root: Path, reader: str, told: str) -> N
     choose(root, "problems", "files")
     (root / "tasks/preflight/__main__.py").write_text(reader)
     with pytest.raises(ParameterError) as caught:
-        data_files.check(root, {"problems"})
+        data_files.check_data_files(root, {"problems"})
     assert str(caught.value) == told

@@ -51,7 +51,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def edit(root: Path, *arguments: str) -> list[str]:
-    return editing.edit(root, TYPES, [editing.setting(argument) for argument in arguments])
+    return editing.edit_params(root, TYPES, [editing.parse_setting(argument) for argument in arguments])
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_a_wrong_edit_is_one_line_and_leaves_the_file(root: Path, arguments: lis
 def test_a_wrong_file_is_one_line(root: Path, old: str, new: str, message: str) -> None:
     (root / "params.yaml").write_text(PARAMS.replace(old, new))
     with pytest.raises(ParameterError) as error:
-        editing.check(root, TYPES)
+        editing.check_params(root, TYPES)
     assert str(error.value).startswith(message)
     assert "\n" not in str(error.value)
 
@@ -145,10 +145,10 @@ def test_a_wrong_file_is_one_line(root: Path, old: str, new: str, message: str) 
 def test_files_that_are_not_there_or_not_text(root: Path) -> None:
     (root / "params.yaml").write_bytes(b"dpo: \xff\n")
     with pytest.raises(ParameterError, match=r"^params.yaml: cannot be read as text"):
-        editing.check(root, TYPES)
+        editing.check_params(root, TYPES)
     (root / "params.yaml").unlink()
     with pytest.raises(ParameterError, match=r"^params.yaml: not found"):
-        editing.check(root, TYPES)
+        editing.check_params(root, TYPES)
 
 
 def test_a_value_that_stands_in_two_places_is_not_edited(root: Path) -> None:
@@ -175,25 +175,25 @@ def test_of_two_edits_of_one_value_the_last_holds(root: Path) -> None:
 def test_a_preset_lays_its_values_over_the_file(root: Path) -> None:
     (root / "presets").mkdir()
     (root / "presets/large.yaml").write_text("# larger\nsft:\n  epochs: 9\ndpo:\n  rate: 2e-5\n  sizes: [8]\n")
-    changes = editing.edit(root, TYPES, editing.preset(root, TYPES, "large"))
+    changes = editing.edit_params(root, TYPES, editing.load_preset_edits(root, TYPES, "large"))
     assert changes == ["sft.epochs: 3 -> 9", "dpo.rate: 0.001 -> 2e-05", "dpo.sizes: [1, 2] -> [8]"]
     expected = PARAMS.replace("epochs: 3", "epochs: 9").replace("1e-3", "2e-5")
     assert (root / "params.yaml").read_text() == expected.replace("\n    - 1  # first\n    - 2  # last", " [8]  # last")
-    assert editing.edit(root, TYPES, editing.preset(root, TYPES, "large")) == []
+    assert editing.edit_params(root, TYPES, editing.load_preset_edits(root, TYPES, "large")) == []
 
 
 def test_a_wrong_preset_is_one_line_and_leaves_the_file(root: Path) -> None:
     (root / "presets").mkdir()
     (root / "presets/large.yaml").write_text("dpo:\n  rate: 2e-5\n  bta: 1\n")
     with pytest.raises(ParameterError) as unknown:
-        editing.edit(root, TYPES, editing.preset(root, TYPES, "large"))
+        editing.edit_params(root, TYPES, editing.load_preset_edits(root, TYPES, "large"))
     assert str(unknown.value) == "presets/large.yaml: dpo.bta: unknown parameter; did you mean dpo.beta?"
     with pytest.raises(ParameterError) as absent:
-        editing.preset(root, TYPES, "huge")
+        editing.load_preset_edits(root, TYPES, "huge")
     assert str(absent.value) == "preset huge: there is no presets/huge.yaml; there are large"
     (root / "presets/large.yaml").write_text("just text\n")
     with pytest.raises(ParameterError, match=r"^presets/large.yaml: expected sections"):
-        editing.preset(root, TYPES, "large")
+        editing.load_preset_edits(root, TYPES, "large")
     assert (root / "params.yaml").read_text() == PARAMS
 
 
@@ -220,7 +220,7 @@ def test_an_edit_keeps_every_comment_and_every_other_value(tmp_path: Path, data:
     path, before = tmp_path / "params.yaml", "\n".join(lines) + "\n"
     path.write_text(before)
 
-    editing.edit(tmp_path, {}, [editing.setting(f"{section}.{name}={text}")])
+    editing.edit_params(tmp_path, {}, [editing.parse_setting(f"{section}.{name}={text}")])
 
     wanted = parse_yaml(before, path)  # by DVC's own reader
     wanted[section][name] = parse_yaml(f"value: {text}", path)["value"]
@@ -268,8 +268,8 @@ LAUGHS = "\n".join(
 def test_what_yaml_can_write_and_no_parameter_can_be_is_one_line(root: Path, text: str, expected: str) -> None:
     (root / "params.yaml").write_text(text)
     for act in (
-        lambda: editing.check(root, TYPES),
-        lambda: editing.edit(root, TYPES, [editing.setting("dpo.beta=0.2")]),
+        lambda: editing.check_params(root, TYPES),
+        lambda: editing.edit_params(root, TYPES, [editing.parse_setting("dpo.beta=0.2")]),
     ):
         with pytest.raises(ParameterError) as caught:
             act()
@@ -280,15 +280,15 @@ def test_what_yaml_can_write_and_no_parameter_can_be_is_one_line(root: Path, tex
 
 def test_the_same_on_the_command_line_names_the_key(root: Path) -> None:
     with pytest.raises(ParameterError, match=r"^--set dpo.beta: a number of more than 300 digits$"):
-        editing.setting(f"dpo.beta={NINES}")
+        editing.parse_setting(f"dpo.beta={NINES}")
     with pytest.raises(ParameterError, match=r"^--set dpo.beta: a value that holds itself$"):
-        editing.setting("dpo.beta=&a [*a]")
+        editing.parse_setting("dpo.beta=&a [*a]")
 
 
 @pytest.mark.parametrize("name", ["../presets/tiny", "../tiny", "/etc/passwd", "", ".", "a/b"])
 def test_a_preset_is_a_file_of_its_folder(name: str) -> None:
     with pytest.raises(ParameterError, match=r"there is no presets/.*there are .*tiny"):
-        editing.preset(Path(__file__).parents[3], TYPES, name)
+        editing.load_preset_edits(Path(__file__).parents[3], TYPES, name)
 
 
 def test_a_stage_that_the_running_code_does_not_have_is_one_line(tmp_path: Path) -> None:
@@ -298,4 +298,4 @@ def test_a_stage_that_the_running_code_does_not_have_is_one_line(tmp_path: Path)
         (tmp_path / folder / "lengths.py").touch()
     told = r"^tasks/language/configs/lengths.py: no class LengthsConfig found; posttrain runs the code in /"
     with pytest.raises(ParameterError, match=told):
-        checking.sections(tmp_path)
+        checking.load_config_classes(tmp_path)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.params.explaining import explain
+from flows.params.explaining import explain_param
 from flows.params.files import ParameterError
 from tests.conftest import PARAMS
 
@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[3]
 
 
 def test_a_key_is_told_with_its_value_and_what_it_may_be() -> None:
-    [line] = explain(ROOT, "dpo.beta")
+    [line] = explain_param(ROOT, "dpo.beta")
     assert line == (
         f"dpo.beta = {PARAMS['dpo']['beta']}: Pull towards the reference; a small one trusts the pairs more. "
         "Expected: a number above 0."
@@ -20,7 +20,7 @@ def test_a_key_is_told_with_its_value_and_what_it_may_be() -> None:
 
 
 def test_a_section_is_told_key_by_key() -> None:
-    title, *lines = explain(ROOT, "grpo")
+    title, *lines = explain_param(ROOT, "grpo")
     assert title.startswith("grpo: How advantages are made")
     keys = [line.split(" = ")[0].split(":")[0] for line in lines]
     assert {key.removeprefix("grpo.").split(".")[0] for key in keys} == set(PARAMS["grpo"])
@@ -28,19 +28,19 @@ def test_a_section_is_told_key_by_key() -> None:
 
 
 def test_what_the_user_named_is_told_by_that_name() -> None:
-    assert explain(ROOT, "bc.shares")[0].startswith("bc.shares = {")
-    [line] = explain(ROOT, "branches.transitions.graph-60.episodes")
+    assert explain_param(ROOT, "bc.shares")[0].startswith("bc.shares = {")
+    [line] = explain_param(ROOT, "branches.transitions.graph-60.episodes")
     assert line.startswith("branches.transitions.graph-60.episodes = 60: ")
 
 
 def test_the_entries_of_a_list_are_told_by_their_numbers() -> None:
-    heading, *lines = explain(ROOT, "mixture.datasets")
+    heading, *lines = explain_param(ROOT, "mixture.datasets")
     assert heading == "mixture.datasets: Data sets that are mixed."
     [first] = PARAMS["mixture"]["datasets"]
     assert [line.split(" = ")[0] for line in lines if " = " in line] == [f"mixture.datasets.0.{key}" for key in first]
-    assert explain(ROOT, "mixture.datasets.0.weight")[0].startswith("mixture.datasets.0.weight = 1.0: Weight of")
+    assert explain_param(ROOT, "mixture.datasets.0.weight")[0].startswith("mixture.datasets.0.weight = 1.0: Weight of")
     with pytest.raises(ParameterError, match=r"^mixture.datasets.1: no parameter of mixture.datasets \(there are 0\)$"):
-        explain(ROOT, "mixture.datasets.1")
+        explain_param(ROOT, "mixture.datasets.1")
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_the_entries_of_a_list_are_told_by_their_numbers() -> None:
 )
 def test_what_there_is_not_is_one_line(key: str, told: str) -> None:
     with pytest.raises(ParameterError) as caught:
-        explain(ROOT, key)
+        explain_param(ROOT, key)
     assert str(caught.value) == told
 
 
@@ -62,4 +62,4 @@ def test_a_torn_schema_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(
         ParameterError, match=r"^params.schema.json: line 1: not valid JSON; `make contract` writes it$"
     ):
-        explain(tmp_path, "dpo")
+        explain_param(tmp_path, "dpo")

@@ -49,7 +49,7 @@ def kinds() -> dict[str, dict[str, Any] | None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(offline_rules, "subprocess", SimpleNamespace(run=forks.run_module))
-        return offline_rules._kinds(ROOT, ENVIRONMENTS)
+        return offline_rules._query_environment_kinds(ROOT, ENVIRONMENTS)
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def root(tmp_path: Path, kinds: dict[str, dict[str, Any] | None], monkeypatch: p
         assert root == tmp_path
         return {name: kinds[name] for name in environments}
 
-    monkeypatch.setattr(offline_rules, "_kinds", known)
+    monkeypatch.setattr(offline_rules, "_query_environment_kinds", known)
     return tmp_path
 
 
@@ -78,7 +78,7 @@ def test_a_project_that_cannot_say_it_has_no_such_fault(tmp_path: Path) -> None:
     (tmp_path / "tasks/preflight").mkdir(parents=True)
     (tmp_path / "tasks/__init__.py").touch()
     (tmp_path / "tasks/preflight/environments.py").write_text("print('no JSON')\nraise SystemExit(3)\n")
-    assert offline_rules._kinds(tmp_path, ENVIRONMENTS) == {}
+    assert offline_rules._query_environment_kinds(tmp_path, ENVIRONMENTS) == {}
 
 
 def planned(setting: str) -> set[str]:
@@ -90,9 +90,9 @@ def planned(setting: str) -> set[str]:
 def check(root: Path, *settings: str) -> None:
     # The report names no policy of a data set that the settings take away.
     report = (f"offline_report.policies={MEASURED}", "offline_report.expectations=[]")
-    editing.edit(root, SECTIONS, [editing.setting(setting) for setting in (*report, *settings)])
+    editing.edit_params(root, SECTIONS, [editing.parse_setting(setting) for setting in (*report, *settings)])
     stages = planned(settings[-1])
-    editing.check_together(root, SECTIONS, stages, stages)
+    editing.check_params_consistency(root, SECTIONS, stages, stages)
 
 
 @pytest.mark.parametrize("setting", UNSUITED)
@@ -120,7 +120,7 @@ def test_goals_that_there_are_may_be_relabelled(root: Path) -> None:
 
 def test_what_has_been_learned_once_is_not_asked_again(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run that changes a learning rate starts no process for it."""
-    monkeypatch.setattr(offline_rules, "_kinds", lambda *_: pytest.fail("asked"))
+    monkeypatch.setattr(offline_rules, "_query_environment_kinds", lambda *_: pytest.fail("asked"))
     (root / "data/dqn" / CARTPOLE).mkdir(parents=True)
     check(root, f"branches.dqn=[{CARTPOLE}]")
 
@@ -134,7 +134,7 @@ def test_goals_are_asked_for_again_where_relabelling_is_new(root: Path) -> None:
 @pytest.mark.parametrize("environment", ["strangers_module:Maze-v0", "graph | strangers_module:Wrapper"])
 def test_no_code_of_others_runs_for_a_look(root: Path, environment: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is asked of it; the stage, which is to run their module, says what does not suit."""
-    monkeypatch.setattr(offline_rules, "_kinds", lambda *_: pytest.fail("asked"))
+    monkeypatch.setattr(offline_rules, "_query_environment_kinds", lambda *_: pytest.fail("asked"))
     check(
         root,
         f"branches.behaviour.theirs={{id: '{environment}', steps: 0, medium: 0.5, evaluate_every: 1, "

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from flows.params import editing
-from flows.params.files import ParameterError, parse
-from tasks.common.config import Config, LocalPath, stays_below
+from flows.params.files import ParameterError, parse_yaml_text
+from tasks.common.config import Config, LocalPath, is_path_inside_folder
 
 BRACKETS = 50_000
 DEEP = "nested deeper than 50 levels"
@@ -99,11 +99,11 @@ def test_what_would_crash_the_parser_is_refused_before_it(tmp_path: Path) -> Non
 def test_what_json_has_not_is_one_line_with_its_key(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "params.yaml").write_text(f"a: {text}\n")
     with pytest.raises(ParameterError) as in_file:
-        editing.check(tmp_path, {})
+        editing.check_params(tmp_path, {})
     place = "" if message.startswith("a value that YAML") else "a: " if message[:8] == "expected" else "a."
     assert str(in_file.value).startswith(f"params.yaml: {place}{message}")
     with pytest.raises(ParameterError) as on_command_line:
-        editing.setting(f"a.b={text}")
+        editing.parse_setting(f"a.b={text}")
     assert str(on_command_line.value).startswith(f"--set a.b: {message}")
 
 
@@ -147,7 +147,7 @@ FRAGMENTS += ["...\n", "%YAML 1.1\n---\n", "${x}", "é"]
 def read(text: str) -> tuple[Any, str]:
     """The data, or why they are refused."""
     try:
-        return parse(text, "x"), ""
+        return parse_yaml_text(text, "x"), ""
     except ParameterError as error:
         return None, str(error)
 
@@ -211,9 +211,9 @@ def test_every_path_that_is_taken_dvc_can_look_for(repo: Repo, text: str) -> Non
 
 
 def test_a_place_below_a_folder_can_be_one() -> None:
-    assert stays_below("")
-    assert stays_below("a/b.jsonl")
-    assert not any(map(stays_below, ["/etc", "../x", "a\0b", "x" * 256]))
+    assert is_path_inside_folder("")
+    assert is_path_inside_folder("a/b.jsonl")
+    assert not any(map(is_path_inside_folder, ["/etc", "../x", "a\0b", "x" * 256]))
 
 
 def test_a_preset_may_share_values_by_a_merge_key(tmp_path: Path) -> None:
@@ -221,7 +221,7 @@ def test_a_preset_may_share_values_by_a_merge_key(tmp_path: Path) -> None:
     (tmp_path / "presets").mkdir()
     (tmp_path / "presets/p.yaml").write_text("a: &a {x: 2, y: {z: 3}}\nb:\n  <<: *a\n  x: 4\n")
     types: dict[str, Any] = dict.fromkeys("ab", Section)
-    editing.edit(tmp_path, types, editing.preset(tmp_path, types, "p"))
+    editing.edit_params(tmp_path, types, editing.load_preset_edits(tmp_path, types, "p"))
     merged = {"a": {"x": 2, "y": {"z": 3, "w": 5}}, "b": {"x": 4, "y": {"z": 3, "w": 5}}}
     assert parse_yaml((tmp_path / "params.yaml").read_text(), "params.yaml") == merged
 

@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from flows.params import checking, editing
-from flows.params.files import PARAMS, ParameterError, parse
+from flows.params.files import PARAMS, ParameterError, parse_yaml_text
 from tests import extensions
 from tests.conftest import SECTIONS
 
 ROOT = Path(__file__).parents[3]
 TEXT = (ROOT / PARAMS).read_text()
-BEFORE = parse(TEXT, PARAMS)
+BEFORE = parse_yaml_text(TEXT, PARAMS)
 FOLLOWING = [
     name for name in BEFORE if f"\n{name}:" in TEXT and "seed: *seed" in TEXT.split(f"\n{name}:")[1].split("\n\n")[0]
 ]
@@ -25,8 +25,8 @@ def root(tmp_path: Path) -> Path:
 
 
 def edited(root: Path, *settings: str) -> dict[str, dict[str, object]]:
-    editing.edit(root, SECTIONS, [editing.setting(text) for text in settings])
-    found: dict[str, dict[str, object]] = parse((root / PARAMS).read_text(), PARAMS)
+    editing.edit_params(root, SECTIONS, [editing.parse_setting(text) for text in settings])
+    found: dict[str, dict[str, object]] = parse_yaml_text((root / PARAMS).read_text(), PARAMS)
     return found
 
 
@@ -70,15 +70,15 @@ def test_all_values_of_another_file_are_laid_over_this_one(root: Path, tmp_path:
     edited(root, "seed=3", "dpo.seed=5", "dpo.beta=0.3", "report.policies=[pretrained, sft]")
     text = (root / PARAMS).read_text()
     (root / PARAMS).write_text(TEXT)
-    changes = editing.edit(root, SECTIONS, editing.laid(root, SECTIONS, text, "run 1"))
-    assert parse((root / PARAMS).read_text(), PARAMS) == parse(text, PARAMS)
+    changes = editing.edit_params(root, SECTIONS, editing.build_edits_from_text(root, SECTIONS, text, "run 1"))
+    assert parse_yaml_text((root / PARAMS).read_text(), PARAMS) == parse_yaml_text(text, PARAMS)
     assert len([line for line in changes if " -> " in line]) == 4
-    assert editing.laid(root, SECTIONS, text, "run 1")[1:] == []
+    assert editing.build_edits_from_text(root, SECTIONS, text, "run 1")[1:] == []
 
 
 def test_without_a_shared_seed_every_section_has_its_own(root: Path) -> None:
     (root / PARAMS).write_text("\n".join(TEXT.replace("*seed", "0").splitlines()[6:]))
-    before = parse((root / PARAMS).read_text(), PARAMS)
+    before = parse_yaml_text((root / PARAMS).read_text(), PARAMS)
     assert "seed" not in before
-    checking.validate(before, SECTIONS, {})
+    checking.validate_params(before, SECTIONS, {})
     assert json.dumps(edited(root, "dpo.seed=2")["dpo"]["seed"]) == "2"

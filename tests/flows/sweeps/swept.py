@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from flows.engine.dvc_lock import hashes
+from flows.engine.dvc_lock import get_entry_hashes
 from flows.engine.execute import Execution
 from flows.engine.stage_types import Event, StageResult
 from flows.lineage import cache_objects
@@ -49,8 +49,12 @@ class Swept:
     def content(self, toy: Toy, number: int, path: str) -> str:
         """An out of a point, as the cache has it."""
         ended = next(one for one in self.points if one.point.number == number)
-        [md5] = [hashes(entry, "outs")[path] for entry in ended.entries.values() if path in hashes(entry, "outs")]
-        file = cache_objects.path(toy.root, md5)
+        [md5] = [
+            get_entry_hashes(entry, "outs")[path]
+            for entry in ended.entries.values()
+            if path in get_entry_hashes(entry, "outs")
+        ]
+        file = cache_objects.find_cache_object(toy.root, md5)
         assert file is not None
         return file.read_text()
 
@@ -59,9 +63,12 @@ def swept(
     toy: Toy, *varied: str, seeds: str = "", targets: Sequence[str] = (), jobs: int = 2, early: str = ""
 ) -> Swept:
     """Run a sweep over all that the targets need."""
-    points = axes.points([axes.axis(text) for text in varied], axes.seeds(seeds))
+    points = axes.build_grid_points([axes.parse_axis(text) for text in varied], axes.parse_seeds_axis(seeds))
     events: list[Event] = []
-    with sweeping.prepared(toy.root, points, targets or tuple(toy.stages), early=early) as sweep, sweep.owner as owner:
+    with (
+        sweeping.prepare_sweep(toy.root, points, targets or tuple(toy.stages), early=early) as sweep,
+        sweep.owner as owner,
+    ):
         execution = Execution(owner, sweep.planned, jobs, events.append)
         results = {result.stage: result for result in in_order.run(execution)}
         reasons = {stage.name: stage.reason for stage in sweep.planned}

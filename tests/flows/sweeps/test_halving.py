@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from flows.engine.dvc_repository import PlanError
-from flows.sweeps.halving import Group, Rung, RungMetric, file, from_curve, read
+from flows.sweeps.halving import Group, Rung, RungMetric, get_rung_file, parse_rung_metric_from_curve, read_rung_metric
 from flows.sweeps.measure import Measure
 from tests.flows.engine.toy import Toy
 from tests.flows.sweeps.swept import Swept, swept
@@ -93,12 +93,12 @@ def test_trainings_of_different_lengths_are_not_compared() -> None:
 def test_a_curve_says_what_its_training_had_reached() -> None:
     curve = "step,loss,accuracy\n1,3,0.1\n2,2,\n3,1,0.3\n4,0.5,0.4\n"
     half = Rung("fit", 1, HALF)
-    assert from_curve(curve, half, "loss") == RungMetric(2, 4, 2.0)
-    assert from_curve(curve, Rung("fit", 0, Fraction(1, 16)), "loss") == RungMetric(1, 4, 3.0)
+    assert parse_rung_metric_from_curve(curve, half, "loss") == RungMetric(2, 4, 2.0)
+    assert parse_rung_metric_from_curve(curve, Rung("fit", 0, Fraction(1, 16)), "loss") == RungMetric(1, 4, 3.0)
     for missing in ("accuracy", "reward"):
         with pytest.raises(ValueError):  # noqa: PT011
-            from_curve(curve, half, missing)
-    assert from_curve("step,loss\n", half, "loss") is None, "it had no steps"
+            parse_rung_metric_from_curve(curve, half, missing)
+    assert parse_rung_metric_from_curve("step,loss\n", half, "loss") is None, "it had no steps"
 
 
 FIT = """
@@ -280,12 +280,12 @@ def test_rungs_that_a_smaller_sweep_has_left_out_are_waited_for(training: Toy) -
 
 def test_a_number_of_another_metric_is_not_taken_for_the_one_that_is_asked_for(tmp_path: Path) -> None:
     """Their names differ in a letter that no file's name has."""
-    one, other = (file(tmp_path, "fit", Rung("fit", 0, HALF), metric) for metric in ("a-b", "a_b"))
+    one, other = (get_rung_file(tmp_path, "fit", Rung("fit", 0, HALF), metric) for metric in ("a-b", "a_b"))
     assert one == other
     one.write_text('{"metric": "a-b", "step": 4, "total": 8, "value": 0.5}')
-    assert (read(one, "a-b"), read(one, "a_b")) == (RungMetric(4, 8, 0.5), None)
+    assert (read_rung_metric(one, "a-b"), read_rung_metric(one, "a_b")) == (RungMetric(4, 8, 0.5), None)
     one.write_text('{"metric": "a-b", "st')
-    assert read(one, "a-b") is None
+    assert read_rung_metric(one, "a-b") is None
 
 
 def test_a_parameter_of_one_value_does_not_vary(training: Toy) -> None:

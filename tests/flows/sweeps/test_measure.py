@@ -13,7 +13,7 @@ import pytest
 
 from flows.engine.dvc_repository import PlanError
 from flows.sweeps import measure
-from flows.sweeps.measure import Measure, columns
+from flows.sweeps.measure import Measure, query_curve_columns
 from tasks import curve_columns
 
 ROOT = Path(__file__).parents[3]
@@ -94,12 +94,12 @@ def test_the_projects_curves_are_known_before_anything_runs(
 
     monkeypatch.setattr(measure, "subprocess", SimpleNamespace(run=answered))
     commands = {"grpo": "python -m tasks.language.grpo", "dpo": "python -m tasks.language.dpo", "own": "python own.py"}
-    found = columns(ROOT, commands, "eval_accuracy")
+    found = query_curve_columns(ROOT, commands, "eval_accuracy")
     assert asked == [([sys.executable, "-m", "tasks.curve_columns"], ROOT)]
     assert {stage: told["has"] for stage, told in found.items()} == {"grpo": True, "dpo": False}
     assert "rewards/margins" in found["dpo"]["names"]
-    assert columns(ROOT, commands, "rewards/mine.py:politeness")["grpo"]["has"], "of a reward in Python"
-    assert columns(ROOT / "data", commands, "eval_accuracy") == {}
+    assert query_curve_columns(ROOT, commands, "rewards/mine.py:politeness")["grpo"]["has"], "of a reward in Python"
+    assert query_curve_columns(ROOT / "data", commands, "eval_accuracy") == {}
     assert len(asked) == 2
 
 
@@ -110,7 +110,7 @@ def test_the_project_is_asked_by_a_process_in_its_folder(tmp_path: Path) -> None
         "import json, sys\nprint(json.dumps({name: {'has': True, 'names': sys.argv[1:]} for name in sys.argv[2:]}))\n"
     )
     (tmp_path / "tasks/curve_columns.py").write_text(answer)
-    found = columns(tmp_path, {"fit": ["python -m tasks.fit"], "own": "python own.py"}, "loss")
+    found = query_curve_columns(tmp_path, {"fit": ["python -m tasks.fit"], "own": "python own.py"}, "loss")
     assert found == {"fit": {"has": True, "names": ["loss", "tasks.fit"]}}
 
 
@@ -118,7 +118,7 @@ def test_a_project_whose_stage_cannot_be_imported_is_one_line() -> None:
     with pytest.raises(
         PlanError, match=r"tasks/curve_columns.py: ModuleNotFoundError: No module named 'tasks.language.no'"
     ):
-        columns(ROOT, {"no": "python -m tasks.language.no"}, "loss")
+        query_curve_columns(ROOT, {"no": "python -m tasks.language.no"}, "loss")
 
 
 def test_a_stage_without_a_curve_has_no_numbers(capsys: pytest.CaptureFixture[str]) -> None:

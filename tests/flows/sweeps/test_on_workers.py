@@ -44,13 +44,13 @@ def commit(toy: Toy) -> None:
 
 
 def swept(toy: Toy, *varied: str) -> Swept:
-    points = axes.points([axes.axis(text) for text in varied], None)
+    points = axes.build_grid_points([axes.parse_axis(text) for text in varied], None)
     events: list[Event] = []
     with (
-        sweeping.prepared(toy.root, points, tuple(toy.stages), pools=True, pool="gpu") as sweep,
+        sweeping.prepare_sweep(toy.root, points, tuple(toy.stages), pools=True, pool="gpu") as sweep,
         sweep.owner as owner,
     ):
-        owner.workers = dispatch.prepare(toy.root, sweep.planned, with_patch=False, copies=True)
+        owner.workers = dispatch.prepare_dispatch(toy.root, sweep.planned, with_patch=False, copies=True)
         execution = Execution(owner, sweep.planned, 2, events.append)
         results = {result.stage: result for result in in_order.run(execution)}
         return Swept({stage.name: stage.reason for stage in sweep.planned}, results, sweep.ended(results))

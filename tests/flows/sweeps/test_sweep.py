@@ -12,7 +12,7 @@ from flows.engine.dvc_repository import PlanError
 from flows.params.files import ParameterError
 from flows.sweeps import axes
 from flows.sweeps import sweep as sweeping
-from flows.sweeps.nodes import file_name
+from flows.sweeps.nodes import make_node_file_name
 from tests.flows.engine.toy import Toy
 from tests.flows.lineage.quick import copied
 from tests.flows.quick_dvc import quick_dvc
@@ -114,8 +114,8 @@ def test_a_point_that_fails_holds_up_no_other_and_the_rest_is_kept(diamond: Toy)
 
 
 def test_an_edit_during_a_sweep_does_not_reach_it(diamond: Toy) -> None:
-    points = axes.points([axes.axis("b.x=1,2")], None)
-    with sweeping.prepared(diamond.root, points, ["b"]) as sweep, sweep.owner as owner:
+    points = axes.build_grid_points([axes.parse_axis("b.x=1,2")], None)
+    with sweeping.prepare_sweep(diamond.root, points, ["b"]) as sweep, sweep.owner as owner:
         diamond.write("work.sh", "echo edited; exit 1\n")
         states = [owner.execute(stage.name, lambda event: None).state for stage in sweep.planned]
     assert states == ["ran"] * 3
@@ -258,8 +258,8 @@ def test_values_that_are_no_file_names_have_logs_of_their_own(diamond: Toy) -> N
     assert list(found.states.values()) == ["ran"] * 4
     logs = sorted(file.name for file in (diamond.root / "mlruns/logs").iterdir() if file.suffix == ".log")
     assert len([name for name in logs if name.startswith("b@x=")]) == 3
-    assert file_name("b@x=" + "9" * 300) != file_name("b@x=" + "9" * 301)
-    assert len(file_name("b@x=" + "9" * 300)) < 140
+    assert make_node_file_name("b@x=" + "9" * 300) != make_node_file_name("b@x=" + "9" * 301)
+    assert len(make_node_file_name("b@x=" + "9" * 300)) < 140
 
 
 def test_dvc_settings_of_this_machine_are_no_obstacle(diamond: Toy) -> None:

@@ -29,9 +29,9 @@ def test_a_sweep_is_known_again_after_other_runs(later: int, monkeypatch: pytest
     sweep = [point(number, name) for number, name in enumerate(TEXTS, 1)]
     older = [point(number, name, "older") for number, name in enumerate(TEXTS, 1)]
     runs = [*[PLAIN] * later, *reversed(sweep), *older]
-    monkeypatch.setattr(history, "pipelines", lambda root, limit, flow=None, clone_only=False: runs[:limit])
+    monkeypatch.setattr(history, "load_pipeline_runs", lambda root, limit, flow=None, clone_only=False: runs[:limit])
     names, texts = [*TEXTS], [*TEXTS.values()]
-    assert sweep_runs.same(Path(), names, texts) == {1: "sweep-1", 2: "sweep-2"}
-    assert sweep_runs.same(Path(), names[:1], texts[:1]) is None
-    assert sweep_runs.same(Path(), names, [texts[0], "dpo: {beta: 0.3}\n"]) is None
-    assert sweep_runs.same(Path(), names, texts, "accuracy") is None
+    assert sweep_runs.find_same_sweep_runs(Path(), names, texts) == {1: "sweep-1", 2: "sweep-2"}
+    assert sweep_runs.find_same_sweep_runs(Path(), names[:1], texts[:1]) is None
+    assert sweep_runs.find_same_sweep_runs(Path(), names, [texts[0], "dpo: {beta: 0.3}\n"]) is None
+    assert sweep_runs.find_same_sweep_runs(Path(), names, texts, "accuracy") is None

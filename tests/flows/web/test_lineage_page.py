@@ -13,8 +13,8 @@ from hypothesis import given, settings
 
 from flows.engine.dvc_repository import PlanError
 from flows.lineage.chain import Link
-from flows.lineage.document import anchor, flat
-from flows.web.lineage_page import page, write_page
+from flows.lineage.document import flatten_lineage, format_page_anchor
+from flows.web.lineage_page import render_lineage_page, write_lineage_page
 from flows.web.lineage_picture import ALONG, WIDTH
 from tests.flows.lineage.links import EVALUATIONS, HOSTILE, PROBLEMS, RAW, REPORT, SFT, chains, reachable
 
@@ -90,19 +90,24 @@ TAGS = {
 @settings(max_examples=12, deadline=None)
 @given(chains())
 def test_every_artifact_and_run_is_in_the_graph_and_in_the_list_once(link: Link) -> None:
-    document = flat(link)
-    found = Elements(page(document, {run: dict.fromkeys(HOSTILE, 0.5) for run in document.runs}))
+    document = flatten_lineage(link)
+    found = Elements(render_lineage_page(document, {run: dict.fromkeys(HOSTILE, 0.5) for run in document.runs}))
     links, _ = reachable(link)
     expected = sorted(
-        [anchor("artifact", f"{path}@{md5}") for path, md5 in links] + [anchor("run", run) for run in document.runs]
+        [format_page_anchor("artifact", f"{path}@{md5}") for path, md5 in links]
+        + [format_page_anchor("run", run) for run in document.runs]
     )
     assert sorted(str(node["data-node"]) for node in found.all("a", **{"class": "node"})) == expected
     assert sorted(str(section["id"]) for section in found.all("section")) == expected
     went_in = {
-        (anchor("artifact", need), anchor("run", run.id)) for run in document.runs.values() for need in run.inputs
+        (format_page_anchor("artifact", need), format_page_anchor("run", run.id))
+        for run in document.runs.values()
+        for need in run.inputs
     }
     for one in document.artifacts.values():
-        went_in |= {(anchor("artifact", part), anchor("artifact", one.id)) for part in one.parts}
+        went_in |= {
+            (format_page_anchor("artifact", part), format_page_anchor("artifact", one.id)) for part in one.parts
+        }
     edges = [(edge["data-from"], edge["data-to"]) for edge in found.all("path", **{"class": "edge"})]
     assert len(edges) == len(went_in)
     assert set(edges) == went_in
@@ -116,7 +121,7 @@ def test_every_artifact_and_run_is_in_the_graph_and_in_the_list_once(link: Link)
 
 
 def test_the_policy_allows_the_style_and_the_script_of_the_page_and_nothing_else() -> None:
-    content = page(flat(REPORT))
+    content = render_lineage_page(flatten_lineage(REPORT))
     [policy] = [meta["content"] for meta in Elements(content).all("meta") if meta.get("http-equiv")]
     digests = dict.fromkeys(("style", "script"), "")
     for kind in digests:
@@ -131,7 +136,7 @@ def test_the_policy_allows_the_style_and_the_script_of_the_page_and_nothing_else
 
 
 def test_a_node_s_facts_by_hand() -> None:
-    content = page(flat(REPORT), {"a" * 32: {"loss": 0.123456789, "accuracy": 1.0}})
+    content = render_lineage_page(flatten_lineage(REPORT), {"a" * 32: {"loss": 0.123456789, "accuracy": 1.0}})
     assert "2 runs" not in content
     assert "3 runs made 5 artifacts from 1 raw input. The chain breaks at problems: no run is on record." in content
     [facts] = re.findall(rf'<section id="run-{"a" * 32}".*?</section>', content, re.DOTALL)
@@ -161,14 +166,14 @@ def test_the_legend_tells_what_is_in_the_picture() -> None:
         (REPORT, ["clean", "dirty", "broken", "raw-data", "folder"]),
         (PROBLEMS, ["broken", "raw-data"]),
     ):
-        content = page(flat(link))
+        content = render_lineage_page(flatten_lineage(link))
         assert [one["class"] for one in Elements(content).all("i")] == looks
         assert set(re.findall(r'<g class="box ([\w-]+)"', content)) == set(looks)
 
 
 def test_raw_data_is_at_the_left_and_what_was_asked_for_at_the_right() -> None:
     late = Link("data/raw/late", "8" * 32, note="raw: no stage makes it")
-    content = page(flat(Link(**{**vars(REPORT), "inputs": (*REPORT.inputs, late)})))
+    content = render_lineage_page(flatten_lineage(Link(**{**vars(REPORT), "inputs": (*REPORT.inputs, late)})))
     drawn = re.findall(r'<a class="node ([\w ]+)" href="#([^"]+)".*?<(?:rect x=|path d=)"M?(-?\d+)', content)
     left = {name.partition("@")[0].removeprefix("artifact-"): int(x) for _, name, x in drawn}
     assert left[RAW.path] == left["data/raw/late"] == 0 == min(left.values())
@@ -183,11 +188,11 @@ def test_raw_data_is_at_the_left_and_what_was_asked_for_at_the_right() -> None:
 
 
 def test_every_edge_is_drawn_and_those_that_others_imply_are_marked() -> None:
-    edges = Elements(page(flat(REPORT))).all("path", **{"class": "edge"})
+    edges = Elements(render_lineage_page(flatten_lineage(REPORT))).all("path", **{"class": "edge"})
     told = {
         (str(edge["data-from"]).partition("@")[0], edge["data-to"]): "implied" in str(edge["class"]) for edge in edges
     }
-    [problems] = flat(PROBLEMS).runs
+    [problems] = flatten_lineage(PROBLEMS).runs
     assert told == {
         ("artifact-data/raw/gsm8k.jsonl", f"run-{problems}"): False,
         ("artifact-data/problems", "run-" + "a" * 32): False,
@@ -200,9 +205,9 @@ def test_every_edge_is_drawn_and_those_that_others_imply_are_marked() -> None:
 
 def test_the_page_is_named_after_what_was_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    odd = flat(Link("../data/a b", "0" * 32))
-    assert write_page(tmp_path, odd) == Path("lineage-..-data-a-b.html")
-    assert (tmp_path / "lineage-..-data-a-b.html").read_text() == page(odd)
-    assert write_page(tmp_path, odd, Path("x.html")) == Path("x.html")
+    odd = flatten_lineage(Link("../data/a b", "0" * 32))
+    assert write_lineage_page(tmp_path, odd) == Path("lineage-..-data-a-b.html")
+    assert (tmp_path / "lineage-..-data-a-b.html").read_text() == render_lineage_page(odd)
+    assert write_lineage_page(tmp_path, odd, Path("x.html")) == Path("x.html")
     with pytest.raises(PlanError, match=r"^no/x.html: its folder does not exist$"):
-        write_page(tmp_path, odd, Path("no/x.html"))
+        write_lineage_page(tmp_path, odd, Path("no/x.html"))

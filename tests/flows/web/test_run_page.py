@@ -43,7 +43,7 @@ def finished(**states: State) -> tuple[list[PlannedStage], list[StageResult]]:
 
 
 def test_the_page_gains_the_section_and_keeps_the_rest(root: Path) -> None:
-    assert run_page.write_pages(root, *finished(sft="restored", ppo="failed")) == [
+    assert run_page.write_report_pages(root, *finished(sft="restored", ppo="failed")) == [
         root / "report.html",
         root / "report.md",
     ]
@@ -60,7 +60,7 @@ def test_the_page_gains_the_section_and_keeps_the_rest(root: Path) -> None:
 
 
 def test_the_markdown_page_says_the_same(root: Path) -> None:
-    run_page.write_pages(root, *finished(sft="restored"))
+    run_page.write_report_pages(root, *finished(sft="restored"))
     page = (root / "report.md").read_text()
     assert page.startswith("before\n\n## How it was made\n")
     assert page.endswith("\n\nafter\n")
@@ -74,18 +74,18 @@ def test_the_markdown_page_says_the_same(root: Path) -> None:
 
 
 def test_no_page_without_a_report_that_is_up_to_date(root: Path) -> None:
-    assert run_page.write_pages(root, *finished(report="skipped")) == []
+    assert run_page.write_report_pages(root, *finished(report="skipped")) == []
     assert not (root / "report.html").exists()
 
 
 def test_a_page_is_old_if_it_is_missing_or_the_report_is_newer(root: Path) -> None:
     planned, results = finished()
-    assert run_page.is_old(root, planned)
-    assert not run_page.is_old(root, planned[:-1])
-    run_page.write_pages(root, planned, results)
-    assert not run_page.is_old(root, planned)
+    assert run_page.has_outdated_pages(root, planned)
+    assert not run_page.has_outdated_pages(root, planned[:-1])
+    run_page.write_report_pages(root, planned, results)
+    assert not run_page.has_outdated_pages(root, planned)
     (root / "data/report/report.html").write_text("newer")
-    assert run_page.is_old(root, planned)
+    assert run_page.has_outdated_pages(root, planned)
 
 
 def branches(count: int) -> tuple[list[PlannedStage], list[StageResult]]:
@@ -101,7 +101,7 @@ def branches(count: int) -> tuple[list[PlannedStage], list[StageResult]]:
 def test_a_question_that_holds_the_marker_stays_a_question(root: Path) -> None:
     hostile = "What is <!-- posttrain:run --> and 1?\n\n<!-- posttrain:run -->\n\nafter\n"
     (root / "data/report/report.md").write_text(hostile)
-    run_page.write_pages(root, *finished())
+    run_page.write_report_pages(root, *finished())
     page = (root / "report.md").read_text()
     assert page.startswith("What is <!-- posttrain:run --> and 1?\n\n## How it was made")
     assert page.endswith("after\n")
@@ -110,16 +110,16 @@ def test_a_question_that_holds_the_marker_stays_a_question(root: Path) -> None:
 @pytest.mark.parametrize("page", ["report.html", "report.md"])
 def test_a_page_that_was_edited_by_hand_is_old(root: Path, page: str) -> None:
     planned, results = finished()
-    run_page.write_pages(root, planned, results)
-    assert not run_page.is_old(root, planned)
+    run_page.write_report_pages(root, planned, results)
+    assert not run_page.has_outdated_pages(root, planned)
     shown = root / page
     shown.write_text(shown.read_text().replace("after", "99 %"))
-    assert run_page.is_old(root, planned)
-    run_page.write_pages(root, planned, results)
+    assert run_page.has_outdated_pages(root, planned)
+    run_page.write_report_pages(root, planned, results)
     assert "99 %" not in shown.read_text()
-    assert not run_page.is_old(root, planned)
+    assert not run_page.has_outdated_pages(root, planned)
     (root / run_page.WRITTEN).write_text("torn")
-    assert run_page.is_old(root, planned), "it cannot be known"
+    assert run_page.has_outdated_pages(root, planned), "it cannot be known"
 
 
 def test_of_many_branches_the_picture_shows_one_node_a_stage_and_the_table_all(root: Path) -> None:
@@ -127,8 +127,11 @@ def test_of_many_branches_the_picture_shows_one_node_a_stage_and_the_table_all(r
     for kind in ("html", "md"):
         (root / f"data/offline_report/offline_report.{kind}").write_text("a\n<!-- posttrain:run -->\nb\n")
     planned, results = branches(12)
-    assert run_page.is_old(root, planned)
-    assert run_page.write_pages(root, planned, results) == [root / "offline_report.html", root / "offline_report.md"]
+    assert run_page.has_outdated_pages(root, planned)
+    assert run_page.write_report_pages(root, planned, results) == [
+        root / "offline_report.html",
+        root / "offline_report.md",
+    ]
     page = (root / "offline_report.html").read_text()
     assert list(boxes(page[page.index("<svg") : page.index("</svg>") + 6])) == [
         "data",
@@ -151,21 +154,21 @@ def test_a_page_shows_only_what_its_report_needs(root: Path) -> None:
     more, ended = finished()
     (root / "data/offline_report").mkdir()
     (root / "data/offline_report/offline_report.html").write_text("<!-- posttrain:run -->")
-    written = run_page.write_pages(root, [*planned, *more], [*results, *ended])
+    written = run_page.write_report_pages(root, [*planned, *more], [*results, *ended])
     assert {path.name for path in written} == {"report.html", "report.md", "offline_report.html"}
     assert "bc@0" not in (root / "report.html").read_text()
     assert ">8 stages: 1 failed, 6 ran, 1 up to date." in (root / "offline_report.html").read_text()
 
 
 def test_provenance_names_the_commit_and_what_differs_from_it(root: Path) -> None:
-    assert run_page.provenance(root)["commit"] == "none"
+    assert run_page.collect_provenance(root)["commit"] == "none"
     git = ["git", "-C", str(root), "-c", "user.name=a", "-c", "user.email=a@example.org"]
     for arguments in (["init", "-q"], ["add", "."], ["commit", "-qm", "first"]):
         subprocess.run([*git, *arguments], check=True)
     commit = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout.strip()
-    assert run_page.provenance(root)["commit"] == commit
+    assert run_page.collect_provenance(root)["commit"] == commit
     (root / "params.yaml").write_text(PARAMS + "\n")
-    assert run_page.provenance(root)["commit"] == f"{commit}, with uncommitted changes in params.yaml"
+    assert run_page.collect_provenance(root)["commit"] == f"{commit}, with uncommitted changes in params.yaml"
 
 
 def boxes(picture: str) -> dict[str, tuple[float, float]]:
@@ -181,7 +184,7 @@ def boxes(picture: str) -> dict[str, tuple[float, float]]:
 
 
 def test_the_picture_has_every_stage_with_its_state_below_what_it_needs() -> None:
-    picture = stage_graph.svg(GRAPH, dict.fromkeys(GRAPH, LOOK))
+    picture = stage_graph.render_graph_svg(GRAPH, dict.fromkeys(GRAPH, LOOK))
     found = boxes(picture)
     assert list(found) == ["data", "sft", "dpo", "ppo", "report"]
     assert picture.count(">ran · 3.0 s</text>") == len(GRAPH)
@@ -192,7 +195,7 @@ def test_the_picture_has_every_stage_with_its_state_below_what_it_needs() -> Non
 
 
 def test_a_name_is_escaped_and_a_long_one_set_smaller() -> None:
-    picture = stage_graph.svg(
+    picture = stage_graph.render_graph_svg(
         {"a<b": [], "decision_transformer@hopper": []}, dict.fromkeys(["a<b", "decision_transformer@hopper"], LOOK)
     )
     sizes = [float(size) for size in re.findall(r'font-size="([\d.]+)" font-weight="600"', picture)]
@@ -209,7 +212,7 @@ GRAPHS = st.lists(st.lists(st.integers(0, 11), max_size=4), min_size=1, max_size
 @settings(max_examples=25)
 @given(GRAPHS)
 def test_boxes_never_overlap_and_arrows_point_down(nodes: dict[str, list[str]]) -> None:
-    found = boxes(stage_graph.svg(nodes, dict.fromkeys(nodes, LOOK)))
+    found = boxes(stage_graph.render_graph_svg(nodes, dict.fromkeys(nodes, LOOK)))
     assert set(found) == set(nodes)
     for name, (x, y) in found.items():
         assert all(y >= found[need][1] + HEIGHT for need in nodes[name])
@@ -220,7 +223,7 @@ def test_boxes_never_overlap_and_arrows_point_down(nodes: dict[str, list[str]]) 
 @settings(max_examples=25)
 @given(GRAPHS)
 def test_the_reduction_keeps_who_is_above_whom_with_no_edge_to_spare(nodes: dict[str, list[str]]) -> None:
-    less = stage_graph.reduced(nodes)
+    less = stage_graph.reduce_transitively(nodes)
     assert above(less) == above(nodes)
     for name, needs in less.items():
         for need in needs:

@@ -20,7 +20,7 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 from flows.console.summary import PlainConsole
 from flows.engine import mlflow_client, server_guard
 from flows.engine.dvc_repository import PlanError
-from flows.engine.server_guard import free_port
+from flows.engine.server_guard import find_free_port
 from flows.orchestration import server_keeper
 from flows.web import servers
 from tasks.common import mlflow_database
@@ -34,18 +34,18 @@ def test_a_taken_port_is_passed_over() -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         usual = taken.getsockname()[1]
-        assert free_port(usual) != usual
-    assert free_port(usual) == usual
+        assert find_free_port(usual) != usual
+    assert find_free_port(usual) == usual
 
 
 def test_a_server_that_ends_is_told_with_the_end_of_its_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     broken = [sys.executable, "-c", "raise SystemExit('no such table')"]
-    monkeypatch.setattr(mlflow_client, "open_store", lambda root: None)  # that it is opened first: test_cli.py
-    monkeypatch.setattr(server_guard, "command", lambda port: broken)
+    monkeypatch.setattr(mlflow_client, "open_mlflow_store", lambda root: None)  # that it is opened first: test_cli.py
+    monkeypatch.setattr(server_guard, "build_server_command", lambda port: broken)
     out = StringIO()
     with temporary_settings({PREFECT_API_URL: "http://prefect.example:4200/api"}):
         monkeypatch.setenv("PREFECT_API_URL", "http://prefect.example:4200/api")
-        assert servers.serve(tmp_path, PlainConsole(out)) == 1
+        assert servers.run_web_servers(tmp_path, PlainConsole(out)) == 1
     elsewhere, starting, _, *ended = out.getvalue().splitlines()
     assert elsewhere == "Prefect  http://prefect.example:4200 (PREFECT_API_URL)"
     assert starting == "Starting MLflow; this takes up to half a minute."
@@ -54,12 +54,12 @@ def test_a_server_that_ends_is_told_with_the_end_of_its_log(tmp_path: Path, monk
 
 def test_mlflow_opens_at_the_table_of_pipeline_runs_of_the_flow_that_ran_last(tmp_path: Path) -> None:
     client = MlflowClient(f"sqlite:///{tmp_path}/mlflow.db")
-    assert servers._table(client) == ""
+    assert servers._build_mlflow_url_fragment(client) == ""
     for flow, started in (("language", 1), ("agents", 3), ("offline", 2)):
         experiment = client.create_experiment(flow, artifact_location=str(tmp_path))
         client.create_run(experiment, start_time=started, tags={"posttrain.flow": flow})
         client.create_run(experiment, start_time=started + 5, tags={"posttrain.stage": "report"})
-    address, _, query = servers._table(client).partition("?")
+    address, _, query = servers._build_mlflow_url_fragment(client).partition("?")
     agents = client.get_experiment_by_name("agents")
     assert agents is not None
     assert address == f"#/experiments/{agents.experiment_id}/runs"
@@ -74,18 +74,18 @@ def test_a_port_that_is_asked_for_is_taken_or_refused() -> None:
         taken.listen()
         port = taken.getsockname()[1]
         with pytest.raises(PlanError, match=rf"^--port {port}: something else listens there$"):
-            servers._wanted(port)
-    assert servers._wanted(port) == port
+            servers._check_port_free(port)
+    assert servers._check_port_free(port) == port
 
 
 def test_of_servers_elsewhere_only_the_address_is_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mlflow_client, "open_store", lambda root: None)
-    monkeypatch.setattr(server_guard, "command", lambda port: pytest.fail("nothing is started"))
+    monkeypatch.setattr(mlflow_client, "open_mlflow_store", lambda root: None)
+    monkeypatch.setattr(server_guard, "build_server_command", lambda port: pytest.fail("nothing is started"))
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "https://me:made-up-word@mlflow.example:5000/?token=made-up-word")
     out, address = StringIO(), "http://me:made-up-word@prefect.example:4200/api"
     monkeypatch.setenv("PREFECT_API_URL", address)
     with temporary_settings({PREFECT_API_URL: address}):
-        assert servers.serve(tmp_path, PlainConsole(out)) == 0
+        assert servers.run_web_servers(tmp_path, PlainConsole(out)) == 0
     assert out.getvalue().splitlines() == [
         "Prefect  http://prefect.example:4200 (PREFECT_API_URL)",
         "MLflow   https://mlflow.example:5000/ (MLFLOW_TRACKING_URI)",
@@ -95,9 +95,9 @@ def test_of_servers_elsewhere_only_the_address_is_printed(tmp_path: Path, monkey
 def test_a_database_elsewhere_gets_its_page_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A database has no page of its own; its password goes to the server's environment and nowhere else."""
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "postgresql://me:made-up-word@db.example/runs")
-    monkeypatch.setattr(mlflow_database, "look", lambda _: None)  # as where it can be opened
+    monkeypatch.setattr(mlflow_database, "check_records", lambda _: None)  # as where it can be opened
     out = StringIO()
-    environ = servers._mlflow(tmp_path, PlainConsole(out))
+    environ = servers._prepare_mlflow_variables(tmp_path, PlainConsole(out))
     assert environ is not None
     assert environ["_MLFLOW_SERVER_FILE_STORE"] == "postgresql://me:made-up-word@db.example/runs"
     assert "MLflow   postgresql://db.example/runs (MLFLOW_TRACKING_URI)" in out.getvalue()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from flows.engine.coordinator import Coordinator
-from flows.engine.plan import plan
+from flows.engine.plan import plan_stages
 from flows.engine.stage_types import StageResult
 from flows.workers import dispatch, heartbeat, pool, prefect_servers
 from flows.workers.attempt import Attempt
@@ -24,7 +24,7 @@ class Fleet:
         self.server = FakeServer()
         self.server.online = []
         self.attempts: list[Attempt] = []
-        monkeypatch.setattr(prefect_servers, "connect", lambda root: self.server)
+        monkeypatch.setattr(prefect_servers, "connect_to_prefect", lambda root: self.server)
         monkeypatch.setattr(heartbeat, "BEAT_SECONDS", 0.05)
         monkeypatch.setattr(pool, "LOOK_SECONDS", 0.05)
 
@@ -32,7 +32,11 @@ class Fleet:
     def worker(self, root: Path, name: str = "w1") -> Iterator[None]:
         """A worker at `root` that takes one attempt after the other."""
         self.server.online.append(name)
-        self.server.facts[name] = {"name": name, "pool": "gpu", "checkout": mlflow_address.clone(root)}
+        self.server.facts[name] = {
+            "name": name,
+            "pool": "gpu",
+            "checkout": mlflow_address.load_or_create_clone_id(root),
+        }
         ended = threading.Event()
         thread = threading.Thread(target=self._work, args=(root, name, ended), daemon=True)
         thread.start()
@@ -53,8 +57,8 @@ class Fleet:
 
     def run(self, toy: Toy, *targets: str, with_patch: bool = False) -> dict[str, StageResult]:
         """Bring all stages, or these and what they need, up to date; those with a GPU run on workers."""
-        planned = plan(toy.root, targets or tuple(toy.stages), (), True, "gpu")
-        workers = dispatch.prepare(toy.root, planned, with_patch)
+        planned = plan_stages(toy.root, targets or tuple(toy.stages), (), True, "gpu")
+        workers = dispatch.prepare_dispatch(toy.root, planned, with_patch)
         results = {}
         with Coordinator(toy.root, workers=workers) as coordinator:
             for stage in planned:

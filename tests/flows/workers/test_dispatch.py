@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from flows.engine.dvc_repository import PlanError
-from flows.engine.dvc_stage import cached_entries
-from flows.engine.plan import plan
+from flows.engine.dvc_stage import iterate_run_cache_entries
+from flows.engine.plan import plan_stages
 from flows.workers import dispatch, in_checkout
 from tests.flows.engine.toy import Toy
 from tests.flows.workers.fleet import Fleet, gpu
@@ -105,7 +105,9 @@ def test_workers_with_a_clone(pipeline: Toy, twin: Path, fleet: Fleet, tmp_path:
 def _has_all_of_it(pipeline: Toy) -> None:
     """The remote has the runs of the workers' stages, and another clone pulls all outs from it."""
     runs, remote = pipeline.root / ".dvc/cache/runs", pipeline.root.parent / "remote"
-    keys = {entry["cmd"]: key for key in runs.glob("*/*") for entry in cached_entries(pipeline.root, key.name)}
+    keys = {
+        entry["cmd"]: key for key in runs.glob("*/*") for entry in iterate_run_cache_entries(pipeline.root, key.name)
+    }
     for name in "bc":
         [here] = keys[pipeline.stages[name]["cmd"]].iterdir()
         there = remote / "runs" / here.relative_to(runs)
@@ -206,20 +208,20 @@ def test_a_stage_whose_workers_are_always_lost_fails(
 
 
 def test_what_lacks_is_told_before_anything_runs(pipeline: Toy, fleet: Fleet) -> None:
-    planned = plan(pipeline.root, ("c",), (), True, "gpu")
+    planned = plan_stages(pipeline.root, ("c",), (), True, "gpu")
     with pytest.raises(PlanError, match=r"^pool gpu has no live worker; start one with `posttrain worker --pool gpu`"):
-        dispatch.prepare(pipeline.root, planned, False)
+        dispatch.prepare_dispatch(pipeline.root, planned, False)
     fleet.server.online = ["elsewhere"]
     with pytest.raises(PlanError, match=r"^the workers have clones of their own, so DVC needs a remote"):
-        dispatch.prepare(pipeline.root, planned, False)
+        dispatch.prepare_dispatch(pipeline.root, planned, False)
     pipeline.dvc("remote", "add", "--default", "store", str(pipeline.root.parent / "remote"))
     with pytest.raises(PlanError, match="they need a git commit to check out; there is none here"):
-        dispatch.prepare(pipeline.root, planned, False)
+        dispatch.prepare_dispatch(pipeline.root, planned, False)
 
 
 def test_without_stages_for_workers_no_server_is_asked(toy: Toy) -> None:
     toy.stage("a")
-    assert dispatch.prepare(toy.root, plan(toy.root, ("a",), (), True, "gpu"), False) is None
+    assert dispatch.prepare_dispatch(toy.root, plan_stages(toy.root, ("a",), (), True, "gpu"), False) is None
 
 
 @pytest.mark.parametrize(
@@ -234,5 +236,5 @@ def test_without_stages_for_workers_no_server_is_asked(toy: Toy) -> None:
 )
 def test_which_pool_a_stage_goes_to(toy: Toy, resources: dict[str, object], pool: str) -> None:
     toy.stage("a", meta={"resources": resources})
-    assert plan(toy.root, ("a",), (), True, "gpu")[0].pool == pool
-    assert plan(toy.root, ("a",))[0].pool == "", "without pools all run here"
+    assert plan_stages(toy.root, ("a",), (), True, "gpu")[0].pool == pool
+    assert plan_stages(toy.root, ("a",))[0].pool == "", "without pools all run here"

@@ -32,13 +32,13 @@ ON_WORKER = PlannedStage("b", "never run", (), 1, 0, pool="gpu")
 
 def submitted(server: FakeServer, root: Path, **more: object) -> Attempt:
     """An attempt at `b` that a worker is about to begin."""
-    job = Job("b", "attempt-1", "shared", mlflow_address.clone(root), ENTRY, **more)  # type: ignore[arg-type]
+    job = Job("b", "attempt-1", "shared", mlflow_address.load_or_create_clone_id(root), ENTRY, **more)  # type: ignore[arg-type]
     run = server.submit("gpu", "b", {"job": job.json()}, "key")
     return Attempt(server, run, root)  # type: ignore[arg-type]
 
 
 def note(root: Path, attempt: str = "attempt-1") -> None:
-    attempt_notes.write(root, AttemptNote("b", attempt, True, "key", "http://fake/api", "run-0"))
+    attempt_notes.write_attempt_note(root, AttemptNote("b", attempt, True, "key", "http://fake/api", "run-0"))
 
 
 def good(root: Path) -> Path:
@@ -99,7 +99,7 @@ class Writer:
         self._has.wait()
 
     def _write(self, root: Path) -> None:
-        with stage_lock.hold(root, "b", "worker w1 on host, process 1", lambda line: None):
+        with stage_lock.hold_stage_lock(root, "b", "worker w1 on host, process 1", lambda line: None):
             self._has.set()
             self._ended.wait()
 
@@ -144,7 +144,7 @@ def test_the_next_attempt_waits_until_the_lost_one_has_ended(made: Toy) -> None:
             writers[0].end()
 
     def ours() -> None:
-        assert stage_lock.held(made.root, "b") is None, "two writers"
+        assert stage_lock.find_stage_lock_holder(made.root, "b") is None, "two writers"
         made.write("data/b", "b 2\n")
 
     with Coordinator(made.root, workers=Elsewhere(lost, ours)) as coordinator:
@@ -201,7 +201,7 @@ def test_a_worker_that_is_stopped_says_at_once_which_attempts_end_with_it(
     server.set_state(runs[0], "RUNNING")
     server.set_state(runs[1], "COMPLETED")
     server.away = away
-    prefect_worker._leave(server, "gpu", "w1", "variable", runs[:2])  # type: ignore[arg-type]
+    prefect_worker._deregister_worker(server, "gpu", "w1", "variable", runs[:2])  # type: ignore[arg-type]
     assert [server.runs[run].state for run in runs] == ["CRASHED", "COMPLETED", "SCHEDULED"]
     assert withdrawn == ["variable", "w1"]
 
@@ -220,7 +220,7 @@ def test_what_killed_workers_announced_is_forgotten_after_a_day() -> None:
         server.facts[name] = {"name": name, "pool": "gpu", "since": now - age * prefect_worker.OLD_SECONDS}
     withdrawn: list[str] = []
     server.withdraw = withdrawn.append  # type: ignore[attr-defined]
-    prefect_worker._forget_killed(server)  # type: ignore[arg-type]
+    prefect_worker._withdraw_dead_workers(server)  # type: ignore[arg-type]
     assert withdrawn == ["killed", "unlisted"]
 
 
@@ -230,9 +230,9 @@ def store(toy: Toy) -> tuple[Path, Path, str]:
     remote = toy.root.parent / "remote"
     with (toy.root / ".dvc/config").open("a") as config:
         config.write(f"    remote = store\n['remote \"store\"']\n    url = {remote}\n")
-    dvc_transfer.make_folder(toy.root)
-    md5 = str(dvc_transfer.keep(toy.root, toy.write("data/x", "0123456789"))["md5"])
-    dvc_transfer.push(toy.root, [md5])
+    dvc_transfer.create_remote_folder(toy.root)
+    md5 = str(dvc_transfer.store_in_cache(toy.root, toy.write("data/x", "0123456789"))["md5"])
+    dvc_transfer.push_objects(toy.root, [md5])
     place = remote / "files/md5" / md5[:2] / md5[2:]
     assert place.read_text() == "0123456789"
     return toy.root, place, md5
@@ -242,7 +242,7 @@ def test_a_torn_object_of_the_remote_is_sent_again(store: tuple[Path, Path, str]
     root, place, md5 = store
     place.chmod(0o644)
     place.write_text("01234")
-    dvc_transfer.push(root, [md5])
+    dvc_transfer.push_objects(root, [md5])
     assert place.read_text() == "0123456789"
 
 
@@ -251,12 +251,12 @@ def test_a_remote_that_is_away_is_not_made_anew(store: tuple[Path, Path, str]) -
     root, _, md5 = store
     remote = root.parent / "remote"
     remote.rename(root.parent / "away")
-    for transfer in (dvc_transfer.push, dvc_transfer.fetch):
+    for transfer in (dvc_transfer.push_objects, dvc_transfer.fetch_objects):
         with pytest.raises(dvc_transfer.TransferError, match=r"remote: .*/remote is not there"):
             transfer(root, [md5])
     assert not remote.exists()
     (root.parent / "away").rename(remote)
-    dvc_transfer.push(root, [md5])
+    dvc_transfer.push_objects(root, [md5])
 
 
 @pytest.mark.parametrize("bytes_there", ["01234", "0123X56789"])
@@ -269,13 +269,13 @@ def test_a_damaged_object_of_the_remote_is_named_and_put_aside(store: tuple[Path
     kept = cached.rename(root / "kept")
     expected = f"{place} does not have the bytes of {md5}, and was put aside"
     with pytest.raises(dvc_transfer.DamagedError, match=expected):
-        dvc_transfer.patiently(lambda: dvc_transfer.fetch(root, [md5]), lambda line: None)
+        dvc_transfer.retry_transfer(lambda: dvc_transfer.fetch_objects(root, [md5]), lambda line: None)
     assert not cached.exists()
     assert place.with_name(f"{place.name}.damaged").read_text() == bytes_there, "nothing is lost"
     kept.rename(cached)
-    dvc_transfer.push(root, [md5])
+    dvc_transfer.push_objects(root, [md5])
     cached.unlink()
-    dvc_transfer.fetch(root, [md5])
+    dvc_transfer.fetch_objects(root, [md5])
     assert cached.read_text() == "0123456789"
 
 
@@ -318,7 +318,7 @@ def test_a_copy_that_its_owner_deletes_beside_the_clean_up_holds_up_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second of two folders is gone when it comes to its turn."""
-    home, remove = tmp_path / "copies", in_copy.remove
+    home, remove = tmp_path / "copies", in_copy.delete_path
     for name in ("a", "b"):
         (home / name).mkdir(parents=True)
 
@@ -326,23 +326,23 @@ def test_a_copy_that_its_owner_deletes_beside_the_clean_up_holds_up_nobody(
         for folder in home.iterdir():
             remove(folder)
 
-    monkeypatch.setattr(in_copy, "remove", remove_all)
-    in_copy.delete_left(home)
+    monkeypatch.setattr(in_copy, "delete_path", remove_all)
+    in_copy.delete_abandoned_folders(home)
     assert [*home.iterdir()] == []
 
 
 def test_scratch_copies_of_killed_attempts_are_deleted_and_others_are_not(tmp_path: Path) -> None:
     home = tmp_path / "copies"
-    with in_copy.scratch_folder(home, "b-") as (living, _):
+    with in_copy.open_scratch_folder(home, "b-") as (living, _):
         (living / "file").write_text("b")
         left = home / "b-left"
         (left / "copy").mkdir(parents=True)
-        with in_copy.scratch_folder(home, "b-") as (second, lock):
+        with in_copy.open_scratch_folder(home, "b-") as (second, lock):
             assert (left.exists(), living.exists()) == (False, True)
             child = os.dup(lock)  # as the command has it
     assert not living.exists()
     assert not second.exists()
     os.close(child)
     (home / "b-left").mkdir()
-    in_copy.delete_left(home)
+    in_copy.delete_abandoned_folders(home)
     assert [*home.iterdir()] == []

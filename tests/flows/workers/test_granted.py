@@ -22,14 +22,14 @@ def job(**more: object) -> Job:
 
 
 def test_an_attempt_holds_its_devices_while_the_command_runs(attempt: Attempt) -> None:
-    first = devices.lease(["8"], 1)
+    first = devices.lease_devices(["8"], 1)
     assert first is not None
     with attempt.granted(job(gpu=1), {"A": "1"}, 77) as grant:
         assert grant.environ == {"A": "1", "CUDA_VISIBLE_DEVICES": "9", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
         assert grant.keep[0] == 77
         assert attempt.status.devices == ["9"]
-        assert devices.holders(["9"])["9"].startswith(f"sft of {attempt.root} (pid ")
-    assert devices.holders(["8", "9"]).keys() == {"8"}
+        assert devices.list_device_holders(["9"])["9"].startswith(f"sft of {attempt.root} (pid ")
+    assert devices.list_device_holders(["8", "9"]).keys() == {"8"}
     first.release()
 
 
@@ -38,11 +38,11 @@ def test_a_stage_without_a_gpu_sees_none_and_one_behind_a_launcher_what_the_work
         assert grant.environ["CUDA_VISIBLE_DEVICES"] == ""
     with attempt.granted(job(gpu=1, launcher="srun '--comment=a b'"), {"A": "1"}, 77) as grant:
         assert (grant.environ, grant.keep, grant.launcher) == ({"A": "1"}, (77,), ("srun", "--comment=a b"))
-        assert devices.holders(["8", "9"]) == {}
+        assert devices.list_device_holders(["8", "9"]) == {}
 
 
 def test_an_attempt_that_must_end_waits_for_no_device(attempt: Attempt) -> None:
-    both = devices.lease(["8", "9"], 2, "grpo of /other (pid 1 on host)")
+    both = devices.lease_devices(["8", "9"], 2, "grpo of /other (pid 1 on host)")
     assert both is not None
 
     seen = []
@@ -59,4 +59,4 @@ def test_an_attempt_that_must_end_waits_for_no_device(attempt: Attempt) -> None:
     held_by = "held by grpo of /other (pid 1 on host)"
     assert seen == [f"waits for device 8, {held_by}; waits for device 9, {held_by}"]
     both.release()
-    assert devices.holders(["8", "9"]) == {}
+    assert devices.list_device_holders(["8", "9"]) == {}

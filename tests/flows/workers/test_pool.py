@@ -10,7 +10,7 @@ import pytest
 from flows.engine import attempt_notes
 from flows.engine.dvc_command import StageFailed, StageWaiting, WorkerLost
 from flows.engine.dvc_repository import PlanError
-from flows.engine.dvc_stage import run_cache_key
+from flows.engine.dvc_stage import compute_run_cache_key
 from flows.workers import pool
 from flows.workers.job import LOST_SECONDS, Job, Status
 from flows.workers.pool import Pool
@@ -80,7 +80,9 @@ def test_progress_and_log_come_as_the_attempt_reports_them(world: World) -> None
     assert world.steps == [(1, 4), (3, 4), (4, 4)]
     assert world.said == ["waits for a worker of pool gpu", "on w1"]
     assert (world.root / "b.log").read_text() == "one\ntwo\n"
-    assert [note.run for note in attempt_notes.left_behind(world.root)] == ["run-0"], "until what it made is here"
+    assert [note.run for note in attempt_notes.list_attempt_notes(world.root)] == ["run-0"], (
+        "until what it made is here"
+    )
 
 
 def test_a_pool_that_hands_out_nothing_says_why_however_idle_its_workers_are(world: World) -> None:
@@ -213,15 +215,21 @@ def test_stopping_the_run_gives_the_attempt_up(world: World) -> None:
     with pytest.raises(StageFailed, match="stopped"):
         world.run()
     assert world.server.runs["run-0"].state == "CANCELLED"
-    assert attempt_notes.left_behind(world.root) == []
+    assert attempt_notes.list_attempt_notes(world.root) == []
 
 
 def note(world: World, **more: Any) -> attempt_notes.AttemptNote:
     run = world.server.submit("gpu", "b", {}, "earlier")
     world.server.set_state(run, "RUNNING")
-    fields = {"stage": "b", "attempt": "earlier", "shared": False, "key": run_cache_key(ENTRY), "url": world.server.url}
+    fields = {
+        "stage": "b",
+        "attempt": "earlier",
+        "shared": False,
+        "key": compute_run_cache_key(ENTRY),
+        "url": world.server.url,
+    }
     found = attempt_notes.AttemptNote(**{**fields, "run": run, **more})
-    attempt_notes.write(world.root, found)
+    attempt_notes.write_attempt_note(world.root, found)
     return found
 
 

@@ -150,6 +150,6 @@ def test_ctrl_c_ends_the_command_on_the_worker(pipeline: Path, start: Start) -> 
     assert run.returncode == 130
     from flows.machine import stage_lock
 
-    wait_for(lambda: stage_lock.held(pipeline, "sft") is None, SECONDS)
-    assert stage_lock.held(pipeline, "sft") is None, "the command has ended"
+    wait_for(lambda: stage_lock.find_stage_lock_holder(pipeline, "sft") is None, SECONDS)
+    assert stage_lock.find_stage_lock_holder(pipeline, "sft") is None, "the command has ended"
     assert not (pipeline / "data/sft").exists()

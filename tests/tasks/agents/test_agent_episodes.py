@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from tasks.agents import agent_episodes
 from tasks.agents.agent_episodes import AgentEpisodesConfig
 from tasks.agents.environments import as_gymnasium
-from tasks.agents.environments.splits import split_of
+from tasks.agents.environments.splits import assign_split
 from tasks.agents.playing.minari_export import Transcribed
 from tasks.agents.playing.playing import GameEpisode
 from tasks.common.errors import ConfigError, DataError
@@ -79,7 +79,7 @@ def episodes(folder):
 
 
 def test_played_again_by_numbers_a_game_gives_what_was_recorded(mixed):
-    env = as_gymnasium.make(mixed)
+    env = as_gymnasium.make_text_game(mixed)
     rows = [*episodes(mixed)]
     assert len(rows) == 14
     for row in rows:
@@ -98,7 +98,7 @@ def test_played_again_by_numbers_a_game_gives_what_was_recorded(mixed):
 
 
 def test_the_actions_are_the_distinct_texts_in_their_order(mixed):
-    described = as_gymnasium.make(mixed).described
+    described = as_gymnasium.make_text_game(mixed).described
     said = {text for row in episodes(mixed) for text in row["said"][1:]}
     assert described.actions == sorted(described.actions)
     assert {text.replace("\0", "\N{REPLACEMENT CHARACTER}") for text in described.actions} == said
@@ -106,10 +106,10 @@ def test_the_actions_are_the_distinct_texts_in_their_order(mixed):
 
 
 def test_no_opening_is_both_recorded_and_measured(mixed):
-    env, opened = as_gymnasium.make(mixed), set()
+    env, opened = as_gymnasium.make_text_game(mixed), set()
     for row in episodes(mixed):
         env.reset(options={"game": row["game"]})
-        assert split_of(env.game.opening) == "train"
+        assert assign_split(env.game.opening) == "train"
         opened.add(row["text"][0])
     for seed in range(50):
         assert env.reset(seed=seed)[1]["text"] not in opened
@@ -148,25 +148,25 @@ def test_an_episode_with_a_rare_action_is_left_out():
         return Transcribed(0, [], actions, actions, [0.0] * len(actions), True), None
 
     pairs = [saying("a", "a"), saying("a", "b"), saying("b", "c")]
-    assert agent_episodes._common(pairs, 1) == pairs
-    assert agent_episodes._common(pairs, 2) == pairs[:2], "c is said once"
-    assert agent_episodes._common(pairs, 3) == pairs[:1]
-    assert agent_episodes._common(pairs, 4) == []
+    assert agent_episodes._drop_rare_action_episodes(pairs, 1) == pairs
+    assert agent_episodes._drop_rare_action_episodes(pairs, 2) == pairs[:2], "c is said once"
+    assert agent_episodes._drop_rare_action_episodes(pairs, 3) == pairs[:1]
+    assert agent_episodes._drop_rare_action_episodes(pairs, 4) == []
 
 
 def test_an_episode_that_the_context_cut_short_is_truncated(recorded):
     game = as_gymnasium.games.Game(1, None, [])
     whole = GameEpisode(game, None, ["a"], ["b"], [1.0])
-    assert agent_episodes._transcribed(whole).terminated
+    assert agent_episodes._transcribe_episode(whole).terminated
     whole.context_cut = True
-    assert not agent_episodes._transcribed(whole).terminated
+    assert not agent_episodes._transcribe_episode(whole).terminated
     for reason in ("faults", "turns_cut"):
         unfinished = GameEpisode(game, None, ["a"], ["b"], [1.0], counted={reason: 1.0})
-        assert not agent_episodes._transcribed(unfinished).terminated
+        assert not agent_episodes._transcribe_episode(unfinished).terminated
 
 
 def test_the_offline_flow_reads_it_as_it_is(learned, mixed):
-    dataset = dataset_files.read(learned / "transitions/mixed")
+    dataset = dataset_files.read_offline_dataset(learned / "transitions/mixed")
     rows = [*episodes(mixed)]
     assert dataset.environment == f"{MODULE}:{learned}/transitions/mixed", "its own folder is all that it needs"
     assert dataset.transitions.lengths.tolist() == [len(row["actions"]) for row in rows]
@@ -176,8 +176,8 @@ def test_the_offline_flow_reads_it_as_it_is(learned, mixed):
     assert dataset.transitions.next_observations[:count].tolist() == first["observations"][1:].tolist()
     assert dataset.transitions.actions[:count].tolist() == first["actions"].tolist()
     assert dataset.transitions.terminated[:count].tolist() == [False] * (count - 1) + [True]
-    assert dataset.spaces == simulators.spaces_of(f"{MODULE}:{mixed}")
-    assert dataset.reference.maximum == pytest.approx(as_gymnasium.make(mixed).optimum)
+    assert dataset.spaces == simulators.get_policy_spaces(f"{MODULE}:{mixed}")
+    assert dataset.reference.maximum == pytest.approx(as_gymnasium.make_text_game(mixed).optimum)
 
 
 @pytest.mark.parametrize("method", ["bc", "dqn"])
@@ -194,14 +194,14 @@ def test_a_data_set_of_another_game_is_refused(mixed, by_the_expert):
     other, _ = by_the_expert
     environment = f"{MODULE}:{mixed}"
     with pytest.raises(DataError, match=re.escape(f"{other}: recorded in another environment than {MODULE}")):
-        dataset_import.minari(other, environment)
+        dataset_import.read_minari_dataset(other, environment)
 
 
 @pytest.mark.parametrize("broken", ["{", "{}"])
 def test_a_folder_that_holds_no_environment_is_one_line(tmp_path, broken):
     (tmp_path / "environment.json").write_text(broken)
     with pytest.raises(DataError, match=rf"^environment {MODULE}:{tmp_path}: cannot be made: [^\n]+$"):
-        simulators.make(f"{MODULE}:{tmp_path}")
+        simulators.make_offline_environment(f"{MODULE}:{tmp_path}")
 
 
 def test_more_of_the_expert_than_there_is_is_one_line(cloned, recorded, tmp_path):

@@ -91,13 +91,13 @@ def test_an_episode_is_compared_with_others(entry, games, line):
 def test_an_event_that_is_seldom_counted_is_0_where_it_is_not(cloned, recorded, tmp_path, monkeypatch):
     """A fault of an environment, or a call of a tool: in the last step of the second of two seeds only."""
     monkeypatch.chdir(tmp_path)
-    said, steps = agents.playing.logged, list[int]()
+    said, steps = agents.playing.compute_logged_means, list[int]()
 
     def logged(episodes):
         steps.append(1)
         return {**said(episodes), **({"counted/faults": 0.5} if len(steps) == 2 * small.SHORT["steps"] else {})}
 
-    monkeypatch.setattr(agents.playing, "logged", logged)
+    monkeypatch.setattr(agents.playing, "compute_logged_means", logged)
     out, metrics = small.train(tmp_path, cloned, recorded, seeds=[0, 1], games=1, max_action_tokens=2)
     assert pd.read_csv(out / "curves.csv")["counted/faults"].tolist() == [0.0, 0.0, 0.0, 0.5]
     assert metrics["counted/faults"] == 0.25

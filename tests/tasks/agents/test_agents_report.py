@@ -44,8 +44,8 @@ def report(measured, out, **changes):
 
 
 def test_turns_and_episodes_say_the_same(measured, cloned, recorded):
-    episodes = tables.read(SampledEpisodes, measured / "ppo/sampled_episodes.parquet")
-    turns = tables.read(SampledTurns, measured / "ppo/sampled_turns.parquet")
+    episodes = tables.read_table(SampledEpisodes, measured / "ppo/sampled_episodes.parquet")
+    turns = tables.read_table(SampledTurns, measured / "ppo/sampled_turns.parquet")
     key = ["seed", "temperature", "episode"]
     assert len(episodes) == 2 * 2 * GAMES
     summed = turns.groupby(key)["reward"].sum().reindex(pd.MultiIndex.from_frame(episodes[key]))
@@ -53,11 +53,11 @@ def test_turns_and_episodes_say_the_same(measured, cloned, recorded):
     assert (episodes["total"] <= episodes["optimum"] + 1e-9).all()
     assert set(episodes["seed"]) == {0, 1}
     words = models.load_tokenizer(cloned)
-    for row in tables.records(turns)[:20]:
+    for row in tables.list_records(turns)[:20]:
         assert words.decode(list(row["tokens"]), skip_special_tokens=True).strip() == row["action"]
         assert len(row["logps"]) == len(row["tokens"])
         assert len(row["observed"]) > 0
-    assert tables.read(SampledEpisodes, measured / "clone/sampled_episodes.parquet")["seed"].unique() == [-1]
+    assert tables.read_table(SampledEpisodes, measured / "clone/sampled_episodes.parquet")["seed"].unique() == [-1]
 
 
 def test_measuring_again_is_the_same(measured, cloned, recorded, tmp_path):
@@ -81,7 +81,7 @@ def test_the_page_has_every_policy_and_episodes_to_read(measured, tmp_path):
 
 
 def test_what_a_policy_says_is_text_in_the_page(measured, tmp_path, monkeypatch):
-    monkeypatch.setattr(figures, "learning", lambda policies: {})  # plots take most of a page's time
+    monkeypatch.setattr(figures, "render_learning_curves", lambda policies: {})  # plots take most of a page's time
     copy = tmp_path / "returns"
     for name in ("clone", "reinforce", "ppo"):
         (copy / name).mkdir(parents=True)
@@ -125,7 +125,7 @@ def test_a_gain_counts_against_the_best_temperature_of_the_clone(greedy, came):
         "agent": policy("agent", greedy, [0.0] * len(greedy)),
         "clone": policy("clone", [0.1], [0.3], trained=False),
     }
-    found = verdicts.judge(AgentExpectation(higher="agent", lower="clone", by="return"), known)
+    found = verdicts.judge_expectation(AgentExpectation(higher="agent", lower="clone", by="return"), known)
     assert found.came == came
     assert "temperatures 0 and 1" in found.sentence
 
@@ -156,7 +156,7 @@ def test_that_seeds_agree_decides_nothing_where_games_do_not():
     """
     one, other = [1.0, 1.0, 0.0] + [0.0] * 27, [0.0, 0.0, 1.0] + [0.0] * 27
     known = {"one": in_games("one", one, seeds=2, trained=True), "other": in_games("other", other)}
-    found = verdicts.judge(AgentExpectation(higher="one", lower="other", by="return"), known)
+    found = verdicts.judge_expectation(AgentExpectation(higher="one", lower="other", by="return"), known)
     assert found.came == "undecided"
     assert "+0.033 against other (temperatures 0 and 0; -0.081 to +0.148)" in found.sentence
 
@@ -172,15 +172,24 @@ def test_two_clones_are_compared_by_their_games():
         "other": in_games("other", other),
         "elsewhere": in_games("elsewhere", other, environment="cave"),
     }
-    assert verdicts.judge(AgentExpectation(higher="one", lower="other", by="return"), known).came == "holds"
-    assert verdicts.judge(AgentExpectation(higher="one", lower="elsewhere", by="return"), known).came == "undecided"
+    assert verdicts.judge_expectation(AgentExpectation(higher="one", lower="other", by="return"), known).came == "holds"
+    assert (
+        verdicts.judge_expectation(AgentExpectation(higher="one", lower="elsewhere", by="return"), known).came
+        == "undecided"
+    )
     known["far"] = in_games("far", [total + 1 for total in one])
-    assert verdicts.judge(AgentExpectation(higher="far", lower="elsewhere", by="return"), known).came == "holds"
+    assert (
+        verdicts.judge_expectation(AgentExpectation(higher="far", lower="elsewhere", by="return"), known).came
+        == "holds"
+    )
 
 
 def test_one_trained_seed_is_no_fact_however_many_games_it_wins():
     known = {"one": in_games("one", [1.0, 0.9] * 25, trained=True), "other": in_games("other", [0.0] * 50)}
-    assert verdicts.judge(AgentExpectation(higher="one", lower="other", by="return"), known).came == "undecided"
+    assert (
+        verdicts.judge_expectation(AgentExpectation(higher="one", lower="other", by="return"), known).came
+        == "undecided"
+    )
 
 
 @pytest.mark.parametrize(("faster", "came"), [(0.3, "holds"), (0.0, "undecided"), (-0.3, "fails")])
@@ -194,15 +203,15 @@ def test_which_of_two_learns_faster_is_seen_by_the_returns_of_their_training(fas
             for step, early in enumerate((0.0, 0.5 + more, 1.0))
         ]
         known[name] = replace(policy(name, [1.0] * 3, [0.0] * 3), curve=pd.DataFrame(rows))
-    found = verdicts.judge(AgentExpectation(higher="one", lower="other", by="learning"), known)
+    found = verdicts.judge_expectation(AgentExpectation(higher="one", lower="other", by="learning"), known)
     assert found.came == came
     assert f"one earns while it learns {faster / 3:+.3f} against other" in found.sentence
 
 
 def test_the_headline_counts():
-    assert verdicts.headline([]) == "Nothing was expected of these policies."
+    assert verdicts.format_verdict_headline([]) == "Nothing was expected of these policies."
     came = [verdicts.AgentVerdict(one, "") for one in ("holds", "holds", "fails", "undecided")]
-    assert verdicts.headline(came) == "Of 4 expectations: 2 came out, 1 undecided, 1 did not come out."
+    assert verdicts.format_verdict_headline(came) == "Of 4 expectations: 2 came out, 1 undecided, 1 did not come out."
 
 
 def test_every_environment_has_its_panel_with_its_own_clone_and_optimum():
@@ -215,6 +224,6 @@ def test_every_environment_has_its_panel_with_its_own_clone_and_optimum():
             replace(policy(f"agent-{number}", [0.5], [0.4]), curve=curve),
         ):
             policies.append(replace(one, environment=f"world-{number}"))
-    figure = figures.learning(policies)["learning"]
+    figure = figures.render_learning_curves(policies)["learning"]
     assert all(figure.count(f">world-{number}<") == 1 for number in range(4))
     assert figure.count(">best without rewards<") == figure.count(">optimum<") == 1

@@ -6,7 +6,7 @@ import torch
 
 from tasks.agents.playing import episode_files as on_disk
 from tasks.algorithms.agents.transcripts import make_transcripts
-from tasks.algorithms.language.sft import cross_entropy
+from tasks.algorithms.language.sft import cross_entropy_and_accuracy
 from tasks.common import models
 from tasks.common.errors import ConfigError, DataError
 from tests.tasks import forks
@@ -24,8 +24,8 @@ def test_the_loss_is_on_actions_alone(recorded, cloned):
     """By hand: the mean negative log-likelihood of every action's tokens behind all that stands before them."""
     model, words = models.load_model(cloned), models.load_tokenizer(cloned)
     turns = on_disk.read_turns(recorded, "validation")
-    episodes = on_disk.transcripts(words, turns)
-    found, _ = cross_entropy(model, make_transcripts(episodes, words.pad_token_id).batch())
+    episodes = on_disk.encode_transcripts(words, turns)
+    found, _ = cross_entropy_and_accuracy(model, make_transcripts(episodes, words.pad_token_id).batch())
     wanted = []
     for one in episodes:
         with torch.no_grad():

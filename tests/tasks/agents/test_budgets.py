@@ -47,7 +47,7 @@ def numbers(transcripts):
 
 def test_a_success_is_the_best_of_its_game_if_it_earned_anything():
     own = Scripted([(0.2, 1), (0.7, 2)], [(-0.5, 1), (0.0, 1)], [(0.4, 3), (0.1, 1)], [(9.0, 1), (9.0, 1)])
-    bought = purchases.successes(own, dollars=70.0, price=10.0)
+    bought = purchases.buy_successful_episodes(own, dollars=70.0, price=10.0)
     assert numbers(bought.episodes) == [1, 0]
     assert (bought.number, bought.spent) == (7, 70.0), (
         "the seventh could be paid for, the eighth not, and its game is not kept"
@@ -56,22 +56,22 @@ def test_a_success_is_the_best_of_its_game_if_it_earned_anything():
 
 def test_a_comparison_costs_the_turns_of_the_longer_episode_and_a_tie_teaches_nothing():
     own = Scripted([(0.2, 1), (0.7, 3)], [(0.5, 2), (0.5, 2)], [(0.9, 1), (0.1, 2)], [(0.9, 9), (0.1, 2)])
-    bought = purchases.comparisons(own, dollars=100.0, price=10.0)
+    bought = purchases.buy_comparisons(own, dollars=100.0, price=10.0)
     assert [(pair.better.tokens[0], pair.worse.tokens[0]) for pair in bought.pairs] == [(1, 0), (0, 1)]
     assert (bought.number, bought.spent) == (3, 30.0 + 20.0 + 20.0), "nine turns more would cost 90"
 
 
 def test_demonstrations_cost_their_turns_and_a_larger_budget_buys_more_of_the_same(recorded, words):
     world = recordings.read_world(recorded)
-    few = purchases.demonstrations(world, words, 0, dollars=50.0, price=3.0)
-    more = purchases.demonstrations(world, words, 0, dollars=150.0, price=3.0)
+    few = purchases.buy_demonstrations(world, words, 0, dollars=50.0, price=3.0)
+    more = purchases.buy_demonstrations(world, words, 0, dollars=150.0, price=3.0)
     assert few.number == len(few.episodes) < len(more.episodes)
     assert [one.tokens for one in more.episodes[: few.number]] == [one.tokens for one in few.episodes]
     turns = sum(max(one.turns) + 1 for one in few.episodes)
     assert few.spent == 3.0 * turns <= 50.0
     following = max(more.episodes[few.number].turns) + 1
     assert few.spent + 3.0 * following > 50.0
-    other = purchases.demonstrations(world, words, 1, dollars=50.0, price=3.0)
+    other = purchases.buy_demonstrations(world, words, 1, dollars=50.0, price=3.0)
     assert [one.tokens for one in other.episodes] != [one.tokens for one in few.episodes], "each seed has its own games"
 
 
@@ -80,16 +80,16 @@ def test_games_that_faults_ended_cost_nothing_and_too_many_in_a_row_end_the_sear
     """Of no price a budget buys without end."""
     play = [recordings.ExpertGame([], cut=False, fault="game 7, turn 2: broken")] * faulty
     play += [recordings.ExpertGame([{"reward": 1.0}] * 4, cut=False, fault="")] * 2
-    monkeypatch.setattr(purchases.episode_files, "expert_play", lambda game, number: play.pop(0))
-    monkeypatch.setattr(purchases, "_imitated", lambda bought, tokenizer, rows: bought)
+    monkeypatch.setattr(purchases.episode_files, "play_expert_game", lambda game, number: play.pop(0))
+    monkeypatch.setattr(purchases, "_add_transcripts", lambda bought, tokenizer, rows: bought)
     world = recordings.World("rooms", small.ROOMS["settings"], 0, 10.0)
     if faulty == 20:
         with pytest.raises(
             DataError, match=r"^rooms: faults .* ended 20 games in a row; the last one: game 7, turn 2: b"
         ):
-            purchases.demonstrations(world, None, 0, dollars=10.0, price=2.0)
+            purchases.buy_demonstrations(world, None, 0, dollars=10.0, price=2.0)
     else:
-        bought = purchases.demonstrations(world, None, 0, dollars=10.0, price=2.0)
+        bought = purchases.buy_demonstrations(world, None, 0, dollars=10.0, price=2.0)
         assert (bought.number, bought.spent) == (1, 8.0)
 
 
@@ -155,8 +155,10 @@ def test_a_budget_that_buys_nothing_is_one_line(cloned, teacher, recorded, tmp_p
 
 def test_what_another_model_says_is_learned_in_the_learner_s_words(cloned, teacher, recorded, words):
     model, its = models.load_model(teacher), models.load_tokenizer(teacher)
-    plays = GameCollector(model, its, recordings.read_world(recorded), 0, 4, 1, playing.sampling(model, its, 8, 0.0))
-    bought = purchases.anothers(plays, words, dollars=100.0, price=10.0)
+    plays = GameCollector(
+        model, its, recordings.read_world(recorded), 0, 4, 1, playing.build_action_sampling(model, its, 8, 0.0)
+    )
+    bought = purchases.buy_teacher_episodes(plays, words, dollars=100.0, price=10.0)
     [first, *_] = plays.groups(1)
     said = words.decode(bought.episodes[0].action(0), skip_special_tokens=True).strip()
     assert said == first[0].actions[0]
@@ -213,6 +215,6 @@ def test_a_killed_training_goes_on_with_the_same_bits(
 def test_a_model_without_room_for_a_turn_is_one_line(cloned, recorded):
     model, words = models.load_model(cloned), models.load_tokenizer(cloned)
     games = recordings.read_world(recorded).games("train", 2)
-    how = playing.sampling(model, words, 10_000, 0.0)
+    how = playing.build_action_sampling(model, words, 10_000, 0.0)
     with pytest.raises(DataError, match="max_action_tokens = 10000 are more than the model's 256 positions"):
-        playing.play(model, words, games, how, torch.Generator())
+        playing.play_games(model, words, games, how, torch.Generator())

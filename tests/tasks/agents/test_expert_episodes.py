@@ -18,8 +18,8 @@ from tests.tasks.agents import small
 
 def test_each_game_is_won_as_search_says(recorded):
     for split, count in (("train", 24), ("validation", 6)):
-        turns = tables.read(Turns, recorded / f"{split}_turns.parquet")
-        episodes = tables.read(EpisodeTable, recorded / f"{split}_episodes.parquet")
+        turns = tables.read_table(Turns, recorded / f"{split}_turns.parquet")
+        episodes = tables.read_table(EpisodeTable, recorded / f"{split}_episodes.parquet")
         assert len(episodes) == count
         assert (turns.groupby("episode")["reward"].sum() - episodes["optimum"]).abs().max() < 1e-9
         assert (turns.groupby("episode").size() == episodes["turns"]).all()
@@ -73,7 +73,7 @@ def test_games_that_the_environment_s_faults_ended_are_left_out_and_counted(faul
     metrics = expert_episodes.run(
         ExpertEpisodesConfig.model_validate(section), tmp_path / "environments/mine.py", folder
     )
-    episodes = tables.read(EpisodeTable, folder / "train_episodes.parquet")
+    episodes = tables.read_table(EpisodeTable, folder / "train_episodes.parquet")
     assert 0 < len(episodes) < 12
     assert episodes["episode"].tolist() == [*range(len(episodes))]
     assert (episodes["game"] % 2 == 1).all()
@@ -97,7 +97,7 @@ ENDLESS = ENDLESS.replace("def reset", "max_turns = 3\n    def reset")
 def test_games_that_the_expert_does_not_end_are_cut_and_counted(faulty, tmp_path):
     (tmp_path / "environments/mine.py").write_text(ENDLESS)
     folder = small.record(tmp_path, {**faulty, "settings": {"every": 2}})
-    episodes = tables.read(EpisodeTable, folder / "train_episodes.parquet")
+    episodes = tables.read_table(EpisodeTable, folder / "train_episodes.parquet")
     assert (episodes["cut"] == (episodes["game"] % 2 == 0)).all()
     assert (episodes["turns"] == episodes["cut"].map({True: 3, False: 1})).all()
     assert 0 < episodes["cut"].mean() < 1

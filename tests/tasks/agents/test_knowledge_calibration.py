@@ -48,11 +48,11 @@ def policy(games=GAMES, seeds=(-1,)):
 @pytest.fixture
 def panels(monkeypatch):
     """In place of a plot's picture its panels."""
-    monkeypatch.setattr(knowledge_calibration.plots, "multiples", lambda panels, *_: panels)
+    monkeypatch.setattr(knowledge_calibration.plots, "render_small_multiples", lambda panels, *_: panels)
 
 
 def test_answers_are_the_greedy_ones_with_the_probability_of_all_their_tokens():
-    found = knowledge_calibration.answers(policy())
+    found = knowledge_calibration.build_answer_table(policy())
     assert found["probability"].tolist() == pytest.approx([one[1] for one in GAMES])
     assert found["answered"].tolist() == [one[2] for one in GAMES]
     assert found["right"].tolist() == [one[3] for one in GAMES]
@@ -63,11 +63,11 @@ def test_the_last_turn_of_an_episode_is_its_answer():
     one = policy([(8, 0.9, 1, 1)])
     before = one.turns.assign(turn=-1, logps=[[log(0.1)]] * len(one.turns))
     longer = PolicyEpisodes("one", "exam", False, one.episodes, pd.concat([one.turns, before]), None)
-    assert knowledge_calibration.answers(longer)["probability"].tolist() == pytest.approx([0.9])
+    assert knowledge_calibration.build_answer_table(longer)["probability"].tolist() == pytest.approx([0.9])
 
 
 def test_coverage_accuracy_and_calibration_by_hand():
-    row = knowledge_calibration.row("one", knowledge_calibration.answers(policy()))
+    row = knowledge_calibration.build_knowledge_row("one", knowledge_calibration.build_answer_table(policy()))
     assert row.coverage.mean == 6 / 8
     assert row.accuracy.mean == 3 / 6
     assert row.earned.mean == 0.0
@@ -80,9 +80,9 @@ def test_a_threshold_of_one_half_counts_on_the_other():
     """Even games choose 0.7: they have 0.9 right, 0.7 right, 0.5 wrong; odd ones 0.9: 0.9 right, 0.7 wrong, 0.5
     wrong.
     """
-    rows = knowledge_calibration.answers(policy())
+    rows = knowledge_calibration.build_answer_table(policy())
     even_of_odd, odd_of_even = 1 - 1, 1 + 0
-    assert knowledge_calibration.with_threshold(rows) == pytest.approx((even_of_odd + odd_of_even) / 8)
+    assert knowledge_calibration.compute_return_with_threshold(rows) == pytest.approx((even_of_odd + odd_of_even) / 8)
 
 
 def test_what_is_kept_back_is_looked_up_where_that_can_be_done(panels):
@@ -98,29 +98,31 @@ def test_what_is_kept_back_is_looked_up_where_that_can_be_done(panels):
         (0, 0.5, 1, 1, 1),
         (0, 0.5, 1, 1, 1),
     ]
-    rows = knowledge_calibration.answers(policy(games))
+    rows = knowledge_calibration.build_answer_table(policy(games))
     assert rows["kept_back"].tolist() == [0.75] * 6
     even_of_odd, odd_of_even = 1 - 1 + 0.75, 1 + 0.75 + 0.75
-    assert knowledge_calibration.with_threshold(rows) == pytest.approx((even_of_odd + odd_of_even) / 6)
-    assert knowledge_calibration.row("one", rows, with_calls=True).calls.mean == 2 / 6
-    tables, drawn = knowledge_calibration.view([policy(games)])
+    assert knowledge_calibration.compute_return_with_threshold(rows) == pytest.approx((even_of_odd + odd_of_even) / 6)
+    assert knowledge_calibration.build_knowledge_row("one", rows, with_calls=True).calls.mean == 2 / 6
+    tables, drawn = knowledge_calibration.build_knowledge_view([policy(games)])
     assert tables["exam"][0].calls.mean == 2 / 6
     assert drawn["told-exam"][-1].title == "calls, a question"
-    assert drawn["told-exam"][-1].seeds["one"] == knowledge_calibration._by_told(rows, "calls")
+    assert drawn["told-exam"][-1].seeds["one"] == knowledge_calibration._build_lines_by_times_told(rows, "calls")
 
 
 def test_a_tool_that_costs_more_than_it_earns_is_not_called_instead():
-    rows = knowledge_calibration.answers(policy([(0, 0.5, 1, 0), (0, 0.5, 1, 0), (0, 0.5, 1, 0, 1)]))
+    rows = knowledge_calibration.build_answer_table(policy([(0, 0.5, 1, 0), (0, 0.5, 1, 0), (0, 0.5, 1, 0, 1)]))
     assert rows["kept_back"].tolist() == [0.0] * 3
 
 
 def test_where_every_answer_is_wrong_nothing_is_said():
-    rows = knowledge_calibration.answers(policy([(0, 0.5, 1, 0)] * 4))
-    assert knowledge_calibration.with_threshold(rows) == 0.0
+    rows = knowledge_calibration.build_answer_table(policy([(0, 0.5, 1, 0)] * 4))
+    assert knowledge_calibration.compute_return_with_threshold(rows) == 0.0
 
 
 def test_a_policy_that_answers_nothing_has_no_accuracy():
-    row = knowledge_calibration.row("one", knowledge_calibration.answers(policy([(0, 0.5, 0, 0)] * 4, seeds=(0, 1))))
+    row = knowledge_calibration.build_knowledge_row(
+        "one", knowledge_calibration.build_answer_table(policy([(0, 0.5, 0, 0)] * 4, seeds=(0, 1)))
+    )
     assert row.coverage.mean == 0
     assert row.accuracy.mean != row.accuracy.mean
     assert row.gap.mean != row.gap.mean
@@ -130,22 +132,25 @@ def test_a_policy_that_answers_nothing_has_no_accuracy():
 def test_other_environments_are_not_asked(panels):
     one = policy()
     other = PolicyEpisodes("one", "rooms", False, one.episodes.assign(counted='{"won": 1}'), one.turns, None)
-    assert knowledge_calibration.view([other]) == ({}, {})
-    tables, drawn = knowledge_calibration.view([one, other])
+    assert knowledge_calibration.build_knowledge_view([other]) == ({}, {})
+    tables, drawn = knowledge_calibration.build_knowledge_view([one, other])
     assert list(tables) == ["exam"]
     assert tables["exam"][0].calls is None
     assert list(drawn) == ["told-exam", "knowing-exam"]
 
 
 def test_seeds_are_lines_of_their_own():
-    found = knowledge_calibration.answers(policy(seeds=(0, 1, 2)))
-    assert len(knowledge_calibration._by_told(found, "answered")) == 3
-    assert knowledge_calibration._by_told(found, "answered")[0] == ([0.0, 1.0, 8.0], [0.5, 1.0, 1.0])
-    assert knowledge_calibration._wrong(found)[0] == ([0.0, 1.0, 8.0], [0.5, 0.5, 0.0])
-    shares, accuracy = knowledge_calibration._covered(found)[0]
+    found = knowledge_calibration.build_answer_table(policy(seeds=(0, 1, 2)))
+    assert len(knowledge_calibration._build_lines_by_times_told(found, "answered")) == 3
+    assert knowledge_calibration._build_lines_by_times_told(found, "answered")[0] == ([0.0, 1.0, 8.0], [0.5, 1.0, 1.0])
+    assert knowledge_calibration._build_wrong_answer_lines(found)[0] == ([0.0, 1.0, 8.0], [0.5, 0.5, 0.0])
+    shares, accuracy = knowledge_calibration._build_coverage_lines(found)[0]
     assert shares == [number / 8 for number in range(1, 7)]
     assert accuracy == pytest.approx([1, 1, 1, 3 / 4, 3 / 5, 3 / 6])
-    assert knowledge_calibration._calibrated(found)[0] == (pytest.approx([0.5, 0.7, 0.9]), pytest.approx([0, 0.5, 1]))
+    assert knowledge_calibration._build_calibration_lines(found)[0] == (
+        pytest.approx([0.5, 0.7, 0.9]),
+        pytest.approx([0, 0.5, 1]),
+    )
 
 
 def test_the_report_of_an_exam_has_the_table_and_the_plots(tmp_path, one_thread, monkeypatch):

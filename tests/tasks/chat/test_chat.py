@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tasks.chat import __main__ as chat
 from tasks.chat.screen import Pipe
 from tasks.common.errors import DataError
-from tasks.common.terminal import plain
+from tasks.common.terminal import escape_control_characters
 from tests.tasks import forks
 
 
@@ -47,7 +47,7 @@ def typed(monkeypatch):
 
 def test_one_line_is_one_turn_and_answers_alone_stand_on_standard_output(typed, capsys):
     typed("one", "", "  two ", "/reset", "three", "/system !", "four", "/quit", "five")
-    chat.talk([Parrot("m", ["cut off"])], Pipe())
+    chat.run_chat_loop([Parrot("m", ["cut off"])], Pipe())
     out, error = capsys.readouterr()
     assert out == "1 one\n2 two\n1 three\n1! four\n"
     assert error.count("posttrain: m: cut off\n") == 4
@@ -57,7 +57,7 @@ def test_one_line_is_one_turn_and_answers_alone_stand_on_standard_output(typed, 
 def test_against_another_model_each_answer_has_its_name_and_each_its_own_turns(typed, capsys):
     typed("one", "two")
     new, old = Parrot("new"), Parrot("old")
-    chat.talk([new, old], Pipe())
+    chat.run_chat_loop([new, old], Pipe())
     assert capsys.readouterr().out == "new: 1 one\nold: 1 one\nnew: 2 two\nold: 2 two\n"
     assert new.asked == old.asked == ["one", "two"]
 
@@ -66,7 +66,7 @@ def test_a_system_prompt_is_for_all_models_or_none(typed):
     typed("one", "/system old")
     new, old = Parrot("new"), Parrot("old")
     with pytest.raises(DataError, match="old: no place"):
-        chat.talk([new, old], Pipe())
+        chat.run_chat_loop([new, old], Pipe())
     assert (new.system, new.asked) == ("", ["one"])
 
 
@@ -77,11 +77,11 @@ def test_a_system_prompt_is_for_all_models_or_none(typed):
 def test_a_script_is_stopped_by_an_error_and_a_person_is_told(typed, capsys, line, message):
     typed(line, "one")
     with pytest.raises(DataError, match=message):
-        chat.talk([Parrot("m")], Pipe())
+        chat.run_chat_loop([Parrot("m")], Pipe())
     typed(line, "one")
     screen = Pipe()
     screen.interactive = True
-    chat.talk([Parrot("m")], screen)
+    chat.run_chat_loop([Parrot("m")], screen)
     out, error = capsys.readouterr()
     assert out == "1 one\n"
     assert error.startswith(f"posttrain: {message.strip('^$')[:6]}")
@@ -89,7 +89,7 @@ def test_a_script_is_stopped_by_an_error_and_a_person_is_told(typed, capsys, lin
 
 def test_escape_sequences_of_an_answer_reach_the_terminal_as_text(typed, capsys):
     typed("\x1b]0;title\x07 \x1b[2J \x9b31m \u202egnp.exe")
-    chat.talk([Parrot("m")], Pipe())
+    chat.run_chat_loop([Parrot("m")], Pipe())
     assert capsys.readouterr().out == "1 \\x1b]0;title\\x07 \\x1b[2J \\x9b31m \\u202egnp.exe\n"
 
 
@@ -97,10 +97,10 @@ def test_escape_sequences_of_an_answer_reach_the_terminal_as_text(typed, capsys)
 @example("\x1b[31mred\x1b[0m\r\n")
 @example("👨‍👩‍👧 \u00a0 नमस्ते")
 def test_no_character_with_power_over_a_terminal_is_left(text):
-    shown = plain(text)
+    shown = escape_control_characters(text)
     kinds = {unicodedata.category(char) for char in shown if char not in "\n\t\u200c\u200d"}
     assert not kinds & {"Cc", "Cf", "Cs"}
-    assert plain(shown) == shown
+    assert escape_control_characters(shown) == shown
     assert text.isprintable() <= (shown == text)
 
 

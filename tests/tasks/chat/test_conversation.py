@@ -35,7 +35,7 @@ def talk(template="ChatML", sampling=GREEDY, positions=512, answers=None, monkey
             yield from tokens[:max_new_tokens]
 
         made.prompts, made.seeds = [], []
-        monkeypatch.setattr(rollouts, "stream", said)
+        monkeypatch.setattr(rollouts, "stream_response_tokens", said)
     return made
 
 
@@ -54,7 +54,7 @@ def test_the_model_reads_all_turns_as_its_template_writes_them():
         "<|im_start|>user\nAnd now?<|im_end|>\n<|im_start|>assistant\n"
     )
     ids = made.tokenizer.encode(prompt, add_special_tokens=False)
-    drawn = rollouts.sample(
+    drawn = rollouts.sample_rollouts(
         made.model, [ids], samples=1, max_new_tokens=6, temperature=0, end_tokens=[], seed=0, batch_size=1
     )
     assert made.tokenizer.decode(next(drawn).responses()[0]).strip() == second
@@ -179,7 +179,7 @@ FAULTS = {
 def test_a_folder_that_cannot_answer_is_one_line(folder, fault):
     FAULTS[fault](folder)
     with pytest.raises(DataError) as error:
-        conversation.load(folder, GREEDY)
+        conversation.load_conversation(folder, GREEDY)
     assert fault in str(error.value)
     assert str(error.value).startswith(f"{folder}: ")
     assert "\n" not in str(error.value)
@@ -189,12 +189,12 @@ def test_remote_code_is_never_run(folder):
     (folder / "evil.py").write_text("raise SystemExit('ran')")
     edited(folder / "config.json", auto_map={"AutoConfig": "evil.C", "AutoModelForCausalLM": "evil.M"})
     edited(folder / "tokenizer_config.json", auto_map={"AutoTokenizer": ["evil.T", None]})
-    assert conversation.load(folder, GREEDY).limit == 192
+    assert conversation.load_conversation(folder, GREEDY).limit == 192
 
 
 def test_a_base_model_without_a_template_gets_the_plain_one(folder):
     (folder / "chat_template.jinja").unlink()
-    made = conversation.load(folder, GREEDY)
+    made = conversation.load_conversation(folder, GREEDY)
     assert made.tokenizer.decode(made._fitted({"role": "user", "content": "Why?"})).endswith(
         "Question: Why?\nAnswer:\n"
     )

@@ -55,7 +55,7 @@ WRONG = {
 @pytest.mark.parametrize("what", WRONG)
 def test_what_is_no_reply_ends_the_child(what, monkeypatch):
     monkeypatch.setattr(child, "LARGEST", 2**20)
-    monkeypatch.setattr(child, "first_number", lambda: 1)  # which is also True and 1.0
+    monkeypatch.setattr(child, "draw_first_call_number", lambda: 1)  # which is also True and 1.0
     answers = made(what)
 
     def twice() -> None:  # the second reply to one question is read with the next one

@@ -3,7 +3,7 @@
 import pytest
 
 from tasks.children import patterns
-from tasks.children.patterns import fault
+from tasks.children.patterns import find_pattern_fault
 
 NAMES = [f"model.layers.{n}.self_attn.{part}_proj" for n in range(40) for part in "qkvo"]
 FORMS = {"whole": "{}", "end": r"(.*\.)?({})$"}
@@ -22,7 +22,7 @@ FORMS = {"whole": "{}", "end": r"(.*\.)?({})$"}
     ],
 )
 def test_those_that_people_write_are_none(pattern):
-    assert fault({"whole": [pattern], "end": [pattern]}, FORMS, NAMES) == ""
+    assert find_pattern_fault({"whole": [pattern], "end": [pattern]}, FORMS, NAMES) == ""
 
 
 HOSTILE = {
@@ -41,7 +41,7 @@ HOSTILE = {
 @pytest.mark.parametrize("pattern", HOSTILE)
 def test_those_that_take_for_ever_are_named(pattern, monkeypatch):
     monkeypatch.setattr(patterns, "SECONDS", 1)
-    said = fault({"whole": ["q_proj", ".*", pattern]}, FORMS, NAMES)
+    said = find_pattern_fault({"whole": ["q_proj", ".*", pattern]}, FORMS, NAMES)
     shown = repr(pattern if len(pattern) <= 60 else pattern[:57] + "...")
     assert said.startswith(f"whole: {shown} {HOSTILE[pattern]}"), said
     assert len(said) < 250
@@ -49,10 +49,10 @@ def test_those_that_take_for_ever_are_named(pattern, monkeypatch):
 
 def test_simple_ones_start_no_process(monkeypatch):
     monkeypatch.delattr(patterns, "subprocess")
-    assert fault({"end": NAMES}, FORMS, NAMES) == ""
+    assert find_pattern_fault({"end": NAMES}, FORMS, NAMES) == ""
 
 
 def test_an_expression_is_tried_as_a_part_of_its_form(monkeypatch):
     monkeypatch.setattr(patterns, "SECONDS", 1)
     expressions, forms = {"alone": ["(a+)"], "many": ["(a+)"]}, {"alone": "{}", "many": "{}+!"}
-    assert fault(expressions, forms, ["a" * 40]) == "many: '(a+)' takes more than 1 s to match, or 512 MiB"
+    assert find_pattern_fault(expressions, forms, ["a" * 40]) == "many: '(a+)' takes more than 1 s to match, or 512 MiB"

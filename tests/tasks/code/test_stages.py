@@ -25,7 +25,7 @@ FILES = {
 
 def made(files=FILES, **edits):
     contents = {path: text.encode() for path, text in {**files, **edits}.items()}
-    return {path.as_posix(): json.loads(text) for path, text in stages.contents(contents, {}).items()}
+    return {path.as_posix(): json.loads(text) for path, text in stages.build_code_files(contents, {}).items()}
 
 
 def test_each_stage_has_a_file_with_what_it_reaches():

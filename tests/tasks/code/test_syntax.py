@@ -5,7 +5,7 @@ import hashlib
 
 import pytest
 
-from tasks.code.syntax import dump
+from tasks.code.syntax import dump_statement
 
 MANY_KINDS = '''
 import a.b as c
@@ -38,14 +38,14 @@ finally:
 
 
 def text_of(source, **rules):
-    return "".join(dump(statement, **rules) for statement in ast.parse(source).body)
+    return "".join(dump_statement(statement, **rules) for statement in ast.parse(source).body)
 
 
 def test_the_text_of_a_statement():
-    assert dump(ast.parse("x = [1, 'é', None]").body[0]) == (
+    assert dump_statement(ast.parse("x = [1, 'é', None]").body[0]) == (
         "Assign(targets=[Name(id='x',),],value=List(elts=[Constant(value=0x1,),Constant(value='\\xe9',),Constant(),],),)"
     )
-    assert dump(ast.parse("def f(a, b=2): return a").body[0]) == (
+    assert dump_statement(ast.parse("def f(a, b=2): return a").body[0]) == (
         "FunctionDef(name='f',args=arguments(args=[arg(arg='a',),arg(arg='b',),],defaults=[Constant(value=0x2,),],),"
         "body=[Return(value=Name(id='a',),),],)"
     )

@@ -59,8 +59,11 @@ def test_what_runs_is_reached(flow, tmp_path):
     def source(path):
         return (clone.root / path).read_bytes() if (clone.root / path).is_file() else None
 
-    code, choices = PackageCode(source, "tasks", WITHOUT_INFLUENCE, LOOKED_AT), registries.working_choices(clone.root)
-    modules = contract.stage_modules(YAML(typ="safe").load(clone.root / "dvc.yaml"))
+    code, choices = (
+        PackageCode(source, "tasks", WITHOUT_INFLUENCE, LOOKED_AT),
+        registries.read_working_choices(clone.root),
+    )
+    modules = contract.list_stage_modules(YAML(typ="safe").load(clone.root / "dvc.yaml"))
     ignored = {f"{name.replace('.', '/')}.py" for name in WITHOUT_INFLUENCE}
     lines, missed, traced = {}, set(), set()
     for file in traces.iterdir():
@@ -72,7 +75,7 @@ def test_what_runs_is_reached(flow, tmp_path):
                 continue
             traced.add(stage)
             if stage not in lines:
-                lines[stage] = reached_lines(code, modules[stage], registries.modules_of(stage, choices))
+                lines[stage] = reached_lines(code, modules[stage], registries.list_chosen_modules(stage, choices))
             if not any(first <= int(line) <= last for first, last in lines[stage].get(path, ())):
                 missed.add((stage, path, name))
     assert traced == {name.partition("@")[0] for name in ran} - {"code"}

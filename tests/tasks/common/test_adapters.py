@@ -10,14 +10,14 @@ from peft import PeftModel
 from transformers import AutoModelForCausalLM, LlamaForSequenceClassification
 
 from tasks.algorithms.language import sft
-from tasks.algorithms.language.sequences import make_batch
+from tasks.algorithms.language.sequences import make_sequence_batch
 from tasks.children import patterns
 from tasks.common import adapters, model_files, models
 from tasks.common.errors import ConfigError, DataError
 from tests.tasks.optimizers import make_optimizer
 from tests.tasks.tiny import ARCHITECTURES, gpt2, llama, llama_scorer
 
-BATCH = make_batch([[8 + n] for n in range(8)], [[(3 * n + 1) % 8, (n + 2) % 8, 15] for n in range(8)], pad=15)
+BATCH = make_sequence_batch([[8 + n] for n in range(8)], [[(3 * n + 1) % 8, (n + 2) % 8, 15] for n in range(8)], pad=15)
 TOKENS = torch.tensor([[3, 4, 5, 9], [8, 1, 2, 2]])
 
 
@@ -36,7 +36,7 @@ def _trained(make, steps, **changes):
 
 def _adapted(make, steps, targets, **changes):
     model, before = make(), make()
-    adapters.add(model, **{"rank": 2, "alpha": 4.0, "dropout": 0.0, **changes}, targets=targets)
+    adapters.add_adapter(model, **{"rank": 2, "alpha": 4.0, "dropout": 0.0, **changes}, targets=targets)
     if steps:
         list(sft.fit(model, [BATCH] * steps, make_optimizer(model, 0.05, steps, clip=1.0)))
     return model, before
@@ -54,7 +54,7 @@ def test_a_new_adapter_changes_nothing_and_is_all_that_is_trained(make):
     trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
     assert trained
     assert all(".lora_A." in name or ".lora_B." in name for name in trained)
-    layers = [part for name, part in adapters._linear(before) if "lm_head" not in name]
+    layers = [part for name, part in adapters._list_linear_layers(before) if "lm_head" not in name]
     assert sum(p.numel() for p in trained.values()) == sum(2 * sum(layer.weight.shape) for layer in layers)
 
 
@@ -70,16 +70,16 @@ def test_it_learns(kind):
 @pytest.mark.parametrize("make", ARCHITECTURES.values())
 def test_merged_is_unmerged_is_what_peft_and_transformers_load(make, tmp_path):
     model, before = adapted(make)
-    adapters.save(model, tmp_path / "adapter")
+    adapters.save_adapter(model, tmp_path / "adapter")
     before.save_pretrained(tmp_path / "both")
-    adapters.save(model, tmp_path / "both")
+    adapters.save_adapter(model, tmp_path / "both")
     learned = logits(model)
     assert (learned - logits(before)).abs().max() > 0.5, "it has learned something"
     by_peft = PeftModel.from_pretrained(before, tmp_path / "adapter")
     torch.testing.assert_close(logits(by_peft), learned, rtol=1e-4, atol=1e-4)
     for load in (AutoModelForCausalLM.from_pretrained, models.load_model):
         torch.testing.assert_close(logits(load(tmp_path / "both")), learned, rtol=1e-4, atol=1e-4)
-    adapters.merge(model)
+    adapters.merge_adapters(model)
     torch.testing.assert_close(logits(model), learned, rtol=1e-4, atol=1e-4)
     for plain in (model, models.load_model(tmp_path / "both")):
         assert plain.state_dict().keys() == make().state_dict().keys(), (
@@ -92,7 +92,8 @@ def test_merged_is_unmerged_is_what_peft_and_transformers_load(make, tmp_path):
 
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # peft asks for it
 @pytest.mark.parametrize(
-    "load", [models.load_model, lambda path, dtype: model_files.load(AutoModelForCausalLM, path, dtype=dtype)]
+    "load",
+    [models.load_model, lambda path, dtype: model_files.load_checked_model(AutoModelForCausalLM, path, dtype=dtype)],
 )
 def test_in_bfloat16_the_sum_is_rounded_and_not_its_parts(load, tmp_path):
     """So that a reference in bfloat16 is the policy that begins as the same model: rounded before, a tenth of the
@@ -100,8 +101,8 @@ def test_in_bfloat16_the_sum_is_rounded_and_not_its_parts(load, tmp_path):
     """
     model, before = adapted()
     before.save_pretrained(tmp_path)
-    adapters.save(model, tmp_path)
-    adapters.merge(model)
+    adapters.save_adapter(model, tmp_path)
+    adapters.merge_adapters(model)
     found = load(tmp_path, "bfloat16")
     assert {p.dtype for p in found.parameters()} == {torch.bfloat16}
     assert found.model.rotary_emb.inv_freq.dtype == torch.float32
@@ -116,7 +117,7 @@ def test_a_merged_weight_by_hand():
     expected = (
         before.model.layers[0].mlp.up_proj.weight + 1.5 * layer.lora_B.default.weight @ layer.lora_A.default.weight
     )
-    adapters.merge(model)
+    adapters.merge_adapters(model)
     torch.testing.assert_close(model.model.layers[0].mlp.up_proj.weight, expected)
     assert torch.equal(model.model.embed_tokens.weight, before.model.embed_tokens.weight)
 
@@ -124,7 +125,7 @@ def test_a_merged_weight_by_hand():
 def test_switched_off_it_is_the_model_before_and_then_goes_on():
     model, before = adapted()
     learned = logits(model)
-    with adapters.switched_off(model):
+    with adapters.disable_adapters(model):
         assert torch.equal(logits(model), logits(before))
     assert torch.equal(logits(model), learned)
     assert any(p.requires_grad for p in model.parameters())
@@ -149,7 +150,7 @@ def test_what_is_no_layer_is_refused_in_one_line(name):
 def test_the_files_are_the_same_whatever_the_order_and_name_no_place(tmp_path):
     for name, targets in (("one", ["q_proj", "v_proj"]), ("other", ["v_proj", "q_proj"])):
         model, _ = adapted(targets=targets)
-        adapters.save(model, tmp_path / name)
+        adapters.save_adapter(model, tmp_path / name)
     one, other = ({file.name: file.read_bytes() for file in (tmp_path / name).iterdir()} for name in ("one", "other"))
     assert one == other
     assert sorted(one) == ["adapter_config.json", "adapter_model.safetensors"]
@@ -160,7 +161,7 @@ def test_the_files_are_the_same_whatever_the_order_and_name_no_place(tmp_path):
 
 def test_a_new_head_is_trained_whole():
     scorer = llama_scorer()
-    adapters.add(scorer, 2, 4.0, 0.0, "all-linear")
+    adapters.add_adapter(scorer, 2, 4.0, 0.0, "all-linear")
     assert isinstance(scorer, LlamaForSequenceClassification)
     trained = [name for name, p in scorer.named_parameters() if p.requires_grad and ".lora_" not in name]
     assert trained == ["score.weight"]
@@ -171,7 +172,7 @@ def test_dropout_draws_from_torchs_generator():
     seen = []
     for seed in (0, 0, 1):
         torch.manual_seed(seed)
-        seen.append(sft.cross_entropy(model.train(), BATCH)[0].item())
+        seen.append(sft.cross_entropy_and_accuracy(model.train(), BATCH)[0].item())
     assert seen[0] == seen[1] != seen[2]
     assert logits(model).equal(logits(model)), "off in evaluation"
 
@@ -197,10 +198,14 @@ def test_an_expression_that_matches_for_ever_is_one_line(name, value, tmp_path, 
     monkeypatch.setattr(patterns, "SECONDS", 1)
     model, before = adapted(steps=0)
     before.save_pretrained(tmp_path)
-    adapters.save(model, tmp_path)
+    adapters.save_adapter(model, tmp_path)
     file = tmp_path / adapters.FILE
     file.write_text(json.dumps({**json.loads(file.read_text()), "layers_to_transform": [0], name: value}))
-    load = models.load_model if name != "target_modules" else functools.partial(model_files.load, AutoModelForCausalLM)
+    load = (
+        models.load_model
+        if name != "target_modules"
+        else functools.partial(model_files.load_checked_model, AutoModelForCausalLM)
+    )
     with pytest.raises(DataError) as stopped:
         load(tmp_path)
     assert str(stopped.value) == f"{file}: {name}: '(.+)+!' takes more than 1 s to match, or 512 MiB"
@@ -210,7 +215,7 @@ def test_an_expression_that_matches_for_ever_is_one_line(name, value, tmp_path, 
 def test_an_adapter_config_that_is_none_is_one_line(text, tmp_path):
     model, before = adapted(steps=0)
     before.save_pretrained(tmp_path)
-    adapters.save(model, tmp_path)
+    adapters.save_adapter(model, tmp_path)
     (tmp_path / adapters.FILE).write_text(text)
     with pytest.raises(DataError, match=r"adapter_config\.json: cannot be read"):
         models.load_model(tmp_path)

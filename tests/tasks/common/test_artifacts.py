@@ -24,20 +24,20 @@ class NoTokenizer:
 def test_tables_round_trip(tmp_path):
     frame = pd.DataFrame([PROBLEM, PROBLEM | {"problem_id": "b"}])
     path = tmp_path / "new" / "problems.parquet"
-    tables.write(Problems, frame.set_index(pd.Index([7, 9])), path)
-    pd.testing.assert_frame_equal(tables.read(Problems, path), frame)
+    tables.write_table(Problems, frame.set_index(pd.Index([7, 9])), path)
+    pd.testing.assert_frame_equal(tables.read_table(Problems, path), frame)
 
 
 def test_equal_tables_are_equal_bytes(tmp_path):
     for name in ("one", "two"):
-        tables.write(Problems, pd.DataFrame([PROBLEM]), tmp_path / name)
+        tables.write_table(Problems, pd.DataFrame([PROBLEM]), tmp_path / name)
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
 
 
 def test_a_bad_table_is_not_written(tmp_path):
     path = tmp_path / "problems.parquet"
     with pytest.raises(StageError, match=r"problems\.parquet: not a Problems table: column steps, row 0: .*-1"):
-        tables.write(Problems, pd.DataFrame([PROBLEM | {"steps": -1}]), path)
+        tables.write_table(Problems, pd.DataFrame([PROBLEM | {"steps": -1}]), path)
     assert not path.exists()
 
 
@@ -45,7 +45,7 @@ def test_a_bad_table_is_not_read(tmp_path):
     path = tmp_path / "problems.parquet"
     pd.DataFrame([PROBLEM | {"answer": "8"}]).to_parquet(path)
     with pytest.raises(StageError, match=r"not a Problems table: .*a solution's last line"):
-        tables.read(Problems, path)
+        tables.read_table(Problems, path)
 
 
 def test_curves_are_numbered_from_one(tmp_path):
@@ -55,7 +55,7 @@ def test_curves_are_numbered_from_one(tmp_path):
 
 @pytest.mark.parametrize(
     ("kind", "load"),
-    [(LlamaForCausalLM, models.load_model), (LlamaForSequenceClassification, reward_model_files.load)],
+    [(LlamaForCausalLM, models.load_model), (LlamaForSequenceClassification, reward_model_files.load_reward_model)],
 )
 def test_models_round_trip(tmp_path, kind, load):
     torch.manual_seed(0)

@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from tasks.algorithms.common.errors import TrainingError
 from tasks.common import checkpoints
-from tasks.common.checkpoints import Best, ResumableTraining, resumable
+from tasks.common.checkpoints import Best, ResumableTraining, open_resumable_training
 from tasks.common.config import Config
 from tasks.common.errors import WaitingError
 from tests.tasks.optimizers import make_optimizer
@@ -70,7 +70,7 @@ class Toy:
         return rows
 
     def tensors(self):
-        return {**checkpoints._tensors(self.state), "torch": torch.get_rng_state()}
+        return {**checkpoints._collect_state_tensors(self.state), "torch": torch.get_rng_state()}
 
 
 @pytest.fixture(scope="module")
@@ -259,7 +259,7 @@ def test_checkpoints_take_a_small_share_of_the_time(monkeypatch):
 
 def test_the_checkpoint_stays_until_the_outs_are_written(tmp_path):
     def stage(error=None):
-        with resumable("toy", ToyConfig(rate=0.1)) as checkpoint:
+        with open_resumable_training("toy", ToyConfig(rate=0.1)) as checkpoint:
             toy = Toy()
             checkpoint.run(toy.fit, toy.state, STEPS)
             assert FILE.exists()

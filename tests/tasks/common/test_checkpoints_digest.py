@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 
 from tasks.common import checkpoints, models
-from tasks.common.checkpoints import digest
+from tasks.common.checkpoints import compute_training_digest
 from tasks.common.config import Config
 
 
@@ -21,14 +21,14 @@ def test_the_digest_changes_with_all_that_decides(tmp_path, monkeypatch):
     single = tmp_path / "one.txt"
     single.write_text("one")
     config, inputs = ToyConfig(rate=0.1), (data, single)
-    digests = {digest(config, inputs)}
+    digests = {compute_training_digest(config, inputs)}
 
     def changed():
-        new = digest(config, inputs)
+        new = compute_training_digest(config, inputs)
         assert new not in digests
         digests.add(new)
 
-    assert digest(ToyConfig(rate=0.2), inputs) not in digests
+    assert compute_training_digest(ToyConfig(rate=0.2), inputs) not in digests
     (data / "deep" / "a.txt").write_text("two")
     changed()
     (data / "deep" / "a.txt").rename(data / "deep" / "b.txt")
@@ -38,7 +38,7 @@ def test_the_digest_changes_with_all_that_decides(tmp_path, monkeypatch):
     torch.set_num_threads(2)
     changed()
     torch.set_num_threads(1)
-    monkeypatch.setattr(models, "device", lambda: "meta")
+    monkeypatch.setattr(models, "choose_device", lambda: "meta")
     changed()
     monkeypatch.undo()
     with monkeypatch.context() as patch:
@@ -48,12 +48,12 @@ def test_the_digest_changes_with_all_that_decides(tmp_path, monkeypatch):
     copy = tmp_path / "package" / package.name
     shutil.copytree(package, copy, ignore=shutil.ignore_patterns("__pycache__"))
     monkeypatch.setattr(checkpoints, "__file__", str(copy / Path(checkpoints.__file__).relative_to(package)))
-    assert digest(config, inputs) in digests
+    assert compute_training_digest(config, inputs) in digests
     for module in ("algorithms/language/ppo.py", "language/ppo.py", "common/checkpoints.py"):
         (copy / module).write_text((copy / module).read_text() + "a = 1\n")
         changed()
     (copy / "template.jinja").write_text("no code")
-    assert digest(config, inputs) in digests
+    assert compute_training_digest(config, inputs) in digests
     for library in ("torch", "transformers", "tokenizers", "numpy", "math-verify", "sympy"):
         with monkeypatch.context() as patch:
             version = checkpoints.metadata.version
@@ -63,7 +63,7 @@ def test_the_digest_changes_with_all_that_decides(tmp_path, monkeypatch):
             changed()
     moved = tmp_path / "elsewhere"
     data.rename(moved)
-    assert digest(config, (moved, single)) in digests, "contents count, not places"
+    assert compute_training_digest(config, (moved, single)) in digests, "contents count, not places"
 
 
 def test_the_code_of_a_stage_is_what_dvc_knows_of_it(tmp_path, monkeypatch):
@@ -71,11 +71,11 @@ def test_the_code_of_a_stage_is_what_dvc_knows_of_it(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys.modules["__main__"], "__spec__", ModuleSpec("tasks.language.dpo", None))
     config, folder = ToyConfig(rate=0.1), Path("data/code")
-    by_hand = digest(config, ())
+    by_hand = compute_training_digest(config, ())
     folder.mkdir(parents=True)
     (folder / "dpo.json").write_text('{"tasks/language/dpo.py": "1"}')
-    first = digest(config, ())
+    first = compute_training_digest(config, ())
     (folder / "ppo.json").write_text('{"tasks/language/ppo.py": "1"}')
-    assert digest(config, ()) == first != by_hand
+    assert compute_training_digest(config, ()) == first != by_hand
     (folder / "dpo.json").write_text('{"tasks/language/dpo.py": "2"}')
-    assert digest(config, ()) != first
+    assert compute_training_digest(config, ()) != first

@@ -17,10 +17,10 @@ LETTERS = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=8
 def test_unset_and_its_own_database_are_nowhere_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for given_address in ("", "  ", f"sqlite:///{tmp_path}/mlruns/mlflow.db", "sqlite:///mlruns/mlflow.db"):
         monkeypatch.setenv("MLFLOW_TRACKING_URI", given_address)
-        assert mlflow_address.shared(tmp_path) is None
+        assert mlflow_address.find_shared_address(tmp_path) is None
     monkeypatch.delenv("MLFLOW_TRACKING_URI")
-    assert mlflow_address.shared(tmp_path) is None
-    assert mlflow_address.named() == "mlruns/mlflow.db"
+    assert mlflow_address.find_shared_address(tmp_path) is None
+    assert mlflow_address.describe_records_address() == "mlruns/mlflow.db"
 
 
 def test_an_address_elsewhere_is_taken_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -31,10 +31,10 @@ def test_an_address_elsewhere_is_taken_as_it_is(tmp_path: Path, monkeypatch: pyt
         "postgresql+psycopg2://h/d",
     ):
         monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
-        assert mlflow_address.shared(tmp_path) == address
-        assert mlflow_address.is_server(address) == address.startswith("http")
+        assert mlflow_address.find_shared_address(tmp_path) == address
+        assert mlflow_address.is_server_address(address) == address.startswith("http")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:///beside/of.db")
-    assert mlflow_address.shared(tmp_path) == f"sqlite:///{tmp_path}/beside/of.db"
+    assert mlflow_address.find_shared_address(tmp_path) == f"sqlite:///{tmp_path}/beside/of.db"
 
 
 @pytest.mark.parametrize(
@@ -45,9 +45,9 @@ def test_anything_else_is_one_line(address: str, tmp_path: Path, monkeypatch: py
     with pytest.raises(
         AddressError, match=r"^MLFLOW_TRACKING_URI: .*: expected an address that begins with http://"
     ) as caught:
-        mlflow_address.shared(tmp_path)
+        mlflow_address.find_shared_address(tmp_path)
     assert "secret99" not in str(caught.value)
-    assert mlflow_address.named() == "MLFLOW_TRACKING_URI"
+    assert mlflow_address.describe_records_address() == "MLFLOW_TRACKING_URI"
 
 
 @given(user=LETTERS, password=LETTERS)
@@ -55,7 +55,7 @@ def test_no_part_of_a_user_or_password_is_shown(user: str, password: str) -> Non
     """Quoted as an address has it; whatever an error says of it, raw or quoted, is blotted out."""
     safe = quote(password, safe="")
     address = f"postgresql://{quote(user, safe='')}:{safe}@host:5432/runs?sslmode=require&password={safe}"
-    assert mlflow_address.public(address) == "postgresql://host:5432/runs"
+    assert mlflow_address.redact_address(address) == "postgresql://host:5432/runs"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MLFLOW_TRACKING_URI", address)
         for text in (
@@ -64,10 +64,10 @@ def test_no_part_of_a_user_or_password_is_shown(user: str, password: str) -> Non
             f"password={safe}",
             f"it was {safe}.",
         ):
-            cleaned = mlflow_address.clean(text)
+            cleaned = mlflow_address.redact_secrets(text)
             assert password not in cleaned
             assert safe not in cleaned
-        assert mlflow_address.clean("nothing of it") == "nothing of it"
+        assert mlflow_address.redact_secrets("nothing of it") == "nothing of it"
 
 
 def test_tokens_and_prefect_s_keys_are_blotted_out_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,19 +76,23 @@ def test_tokens_and_prefect_s_keys_are_blotted_out_too(monkeypatch: pytest.Monke
     monkeypatch.setenv("PREFECT_API_AUTH_STRING", "somebody:an0ther")
     monkeypatch.setenv("PREFECT_API_URL", "http://me:h1dden@[::1]:4200/api")
     said = "tok3n-made-up, pnu_made_up, somebody:an0ther, an0ther, h1dden at http://you:them@host/x"
-    assert mlflow_address.clean(said) == "***, ***, ***, ***, *** at http://***@host/x"
+    assert mlflow_address.redact_secrets(said) == "***, ***, ***, ***, *** at http://***@host/x"
 
 
 def test_a_clone_keeps_its_identity_and_a_copy_gets_another(tmp_path: Path) -> None:
     first, moved, copied = (tmp_path / name for name in ("first", "moved", "copied"))
     first.mkdir()
-    identity = mlflow_address.clone(first)
+    identity = mlflow_address.load_or_create_clone_id(first)
     assert len(identity) == 32
-    assert mlflow_address.clone(first) == identity
+    assert mlflow_address.load_or_create_clone_id(first) == identity
     first.rename(moved)
-    assert mlflow_address.clone(moved) == identity
+    assert mlflow_address.load_or_create_clone_id(moved) == identity
     shutil.copytree(moved, copied)
-    assert mlflow_address.clone(copied) != identity
-    assert mlflow_address.clone(copied) == mlflow_address.clone(copied)
+    assert mlflow_address.load_or_create_clone_id(copied) != identity
+    assert mlflow_address.load_or_create_clone_id(copied) == mlflow_address.load_or_create_clone_id(copied)
     (moved / mlflow_address.CLONE).write_text("torn")
-    assert mlflow_address.clone(moved) not in ("torn", identity, mlflow_address.clone(copied))
+    assert mlflow_address.load_or_create_clone_id(moved) not in (
+        "torn",
+        identity,
+        mlflow_address.load_or_create_clone_id(copied),
+    )

@@ -28,7 +28,7 @@ def copied(tmp_path: Path, empty_mlflow: Path) -> Path:
 
 def finished(root: Path) -> str:
     """A finished run in the database."""
-    client = mlflow_database.open_client(root)
+    client = mlflow_database.open_records_client(root)
     found = client.get_experiment_by_name("language")
     location = str((root / ARTIFACTS).absolute())
     experiment = found.experiment_id if found else client.create_experiment("language", artifact_location=location)
@@ -84,13 +84,13 @@ def test_after_a_kill_while_it_is_made_the_next_one_makes_it(
             patched.setattr("mlflow.store.tracking.sqlalchemy_store.SqlAlchemyStore", store)
         patched.setattr("alembic.command.upgrade", killed)
         patched.setattr(Path, "rename", killed)
-        assert forks.ended(forks.start(lambda: mlflow_database.prepare(tmp_path))) == -signal.SIGKILL
+        assert forks.ended(forks.start(lambda: mlflow_database.prepare_database(tmp_path))) == -signal.SIGKILL
     assert not (tmp_path / DATABASE).exists()
     with closing(sqlite3.connect(tmp_path / "mlruns/mlflow.db.new")) as records:
         assert records.execute("SELECT name FROM sqlite_master WHERE name = 'runs'").fetchall(), "half made"
     with monkeypatch.context() as patched:
         patched.setattr("mlflow.store.tracking.sqlalchemy_store.SqlAlchemyStore", store)
-        mlflow_database.prepare(tmp_path)
+        mlflow_database.prepare_database(tmp_path)
     assert [file.name for file in (tmp_path / "mlruns").glob("mlflow.db*")] == ["mlflow.db"]
     assert finished(tmp_path)
 
@@ -99,7 +99,7 @@ def test_two_at_once_make_one(tmp_path: Path, store: type, monkeypatch: pytest.M
     with monkeypatch.context() as patched:
         patched.setattr("mlflow.store.tracking.sqlalchemy_store.SqlAlchemyStore", store)
         patched.setattr(store, "pause", 0.3)  # in which the other one would be seen to make it too
-        both = [forks.start(lambda: mlflow_database.prepare(tmp_path)) for _ in range(2)]
+        both = [forks.start(lambda: mlflow_database.prepare_database(tmp_path)) for _ in range(2)]
         assert [forks.ended(child) for child in both] == [0, 0]
     assert (tmp_path / "mlruns/makings").read_text() == "one\n"
     assert finished(tmp_path)
@@ -116,20 +116,20 @@ def test_one_that_an_earlier_version_left_half_made_is_made_anew(
         (copied / DATABASE).write_bytes(b"")
     with monkeypatch.context() as patched:
         patched.setattr("mlflow.store.tracking.sqlalchemy_store.SqlAlchemyStore", store)
-        mlflow_database.prepare(copied)
+        mlflow_database.prepare_database(copied)
     assert finished(copied)
 
 
 def test_one_with_runs_of_an_earlier_version_is_kept(copied: Path) -> None:
     run_id = finished(copied)
     execute(copied / DATABASE, "PRAGMA user_version = 0")
-    assert mlflow_database.open_client(copied).get_run(run_id).info.status == "FINISHED"
+    assert mlflow_database.open_records_client(copied).get_run(run_id).info.status == "FINISHED"
 
 
 @pytest.mark.parametrize("held", ["experiment", "run", "model"])
 def test_one_that_somebody_else_has_made_is_no_half_made_one(copied: Path, held: str) -> None:
     """MLflow's own server or client made it, so that it has no mark of ours, and nothing in it has finished."""
-    client = mlflow_database.open_client(copied)
+    client = mlflow_database.open_records_client(copied)
     if held == "model":
         client.create_registered_model("mine")
     else:
@@ -137,7 +137,7 @@ def test_one_that_somebody_else_has_made_is_no_half_made_one(copied: Path, held:
         _ = held == "run" and client.create_run(experiment)
     execute(copied / DATABASE, "PRAGMA user_version = 0")
     before = (copied / DATABASE).read_bytes()
-    mlflow_database.prepare(copied)
+    mlflow_database.prepare_database(copied)
     assert (copied / DATABASE).read_bytes() == before
 
 
@@ -179,7 +179,7 @@ def test_whatever_else_stands_there_is_one_line_and_stays(copied: Path, breaks: 
     breaks(copied / DATABASE)
     before = b"" if breaks is a_folder else (copied / DATABASE).read_bytes()
     with pytest.raises(DatabaseError, match=rf"^mlruns/mlflow.db: {BROKEN[breaks]}") as caught:
-        mlflow_database.open_client(copied)
+        mlflow_database.open_records_client(copied)
     assert "\n" not in str(caught.value)
     assert (copied / DATABASE).is_dir() or (copied / DATABASE).read_bytes() == before
 
@@ -188,9 +188,9 @@ def test_one_that_cannot_be_written_is_known_before_anything_runs(
     copied: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     uri = f"{(copied / DATABASE).as_uri()}?mode=ro"  # as on a read-only disk, or without permission
-    monkeypatch.setattr(mlflow_database, "connect", lambda _: sqlite3.connect(uri, uri=True))
+    monkeypatch.setattr(mlflow_database, "connect_database", lambda _: sqlite3.connect(uri, uri=True))
     with pytest.raises(DatabaseError, match=r"^mlruns/mlflow.db: attempt to write a readonly database$"):
-        mlflow_database.open_client(copied)
+        mlflow_database.open_records_client(copied)
 
 
 def test_a_moved_repository_keeps_its_artifacts_beside_it(tmp_path: Path, empty_mlflow: Path) -> None:
@@ -198,11 +198,11 @@ def test_a_moved_repository_keeps_its_artifacts_beside_it(tmp_path: Path, empty_
     (old / "mlruns").mkdir(parents=True)
     shutil.copyfile(empty_mlflow, old / DATABASE)
     run_id = finished(old)
-    client: MlflowClient = mlflow_database.open_client(old)
+    client: MlflowClient = mlflow_database.open_records_client(old)
     client.log_text(run_id, "before", "note.txt")
     shutil.copytree(old, new)
     shutil.rmtree(old)
-    client = mlflow_database.open_client(new)
+    client = mlflow_database.open_records_client(new)
     assert client.get_experiment_by_name("language").artifact_location == str(new / ARTIFACTS)
     assert client.get_run(run_id).info.artifact_uri == str(new / ARTIFACTS / run_id / "artifacts")
     later = finished(new)
@@ -221,6 +221,6 @@ def test_a_path_may_have_quotes_but_no_question_mark(tmp_path: Path) -> None:
     with pytest.raises(
         DatabaseError, match=r"^mlruns/mlflow.db: the repository's path has a '\?', which MLflow takes for"
     ):
-        mlflow_database.open_client(asked)
+        mlflow_database.open_records_client(asked)
     assert not any(asked.iterdir())
     assert not (tmp_path / "why").exists()

@@ -26,7 +26,7 @@ def rows(root: Path, table: str, run_id: str) -> list[list[str]]:
 
 def test_it_is_in_every_column_what_mlflow_makes(root: Path) -> None:
     client = MlflowClient(f"sqlite:///{root}/mlruns/mlflow.db")
-    experiment = mlflow_database.experiment(client, root, "language")
+    experiment = mlflow_database.get_or_create_experiment(client, root, "language")
     made = client.create_run(experiment, 5, {"mlflow.user": "me"}, "sft").info.run_id
     client.delete_tag(made, "mlflow.user")
     ours = "0" * 32

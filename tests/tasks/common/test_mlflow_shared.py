@@ -67,7 +67,7 @@ def test_a_server_that_refuses_or_is_another_is_one_line(
     monkeypatch.setenv("MLFLOW_TRACKING_URI", answering)
     began = time.monotonic()
     with pytest.raises(DatabaseError, match=rf"^http://127\.0\.0\.1:\d+: {said}") as caught:
-        mlflow_database.open_client(tmp_path)
+        mlflow_database.open_records_client(tmp_path)
     assert time.monotonic() - began < 60, "MLflow itself tries for minutes"
     assert "made-up-word" not in str(caught.value)
     assert caught.value.__cause__ is None
@@ -76,9 +76,9 @@ def test_a_server_that_refuses_or_is_another_is_one_line(
 
 def test_one_that_answers_is_asked_once(answering: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", answering)
-    client = mlflow_database.open_client(tmp_path)
+    client = mlflow_database.open_records_client(tmp_path)
     monkeypatch.setattr(Answer, "status", 500)
-    assert mlflow_database.open_client(tmp_path) is client
+    assert mlflow_database.open_records_client(tmp_path) is client
 
 
 def test_an_address_where_nothing_listens_is_known_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,7 +87,7 @@ def test_an_address_where_nothing_listens_is_known_at_once(tmp_path: Path, monke
     with pytest.raises(
         DatabaseError, match=r"^http://127\.0\.0\.1:9: cannot be reached: .*Connection refused$"
     ) as caught:
-        mlflow_database.open_client(tmp_path)
+        mlflow_database.open_records_client(tmp_path)
     assert time.monotonic() - began < 60
     assert "made-up-word" not in str(caught.value)
 
@@ -95,7 +95,7 @@ def test_an_address_where_nothing_listens_is_known_at_once(tmp_path: Path, monke
 def test_a_folder_that_is_not_there_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/none/of.db")
     with pytest.raises(DatabaseError, match=r"^sqlite:///.*/none/of\.db: its folder does not exist$"):
-        mlflow_database.open_client(tmp_path)
+        mlflow_database.open_records_client(tmp_path)
 
 
 def test_a_missing_driver_is_named_with_what_brings_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,7 +104,7 @@ def test_a_missing_driver_is_named_with_what_brings_it(tmp_path: Path, monkeypat
     with pytest.raises(
         DatabaseError, match=r"^postgresql://127\.0\.0\.1:9/runs: .*pip install 'posttrain\[servers\]'$"
     ):
-        mlflow_database.open_client(tmp_path)
+        mlflow_database.open_records_client(tmp_path)
 
 
 @pytest.fixture(scope="module")
@@ -117,13 +117,15 @@ def older(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_version_is_that_of_the_installed_mlflow() -> None:
     """Read from its files; a version of MLflow that keeps them elsewhere fails here."""
-    newest, before = mlflow_shared.schema()
+    newest, before = mlflow_shared.read_schema_versions()
     assert newest == utils._get_latest_schema_revision()
     assert older_mlflow.VERSION in before
     assert newest not in before
 
 
-@pytest.mark.parametrize("ask", [mlflow_database.open_client, mlflow_database.find_shared_client, mlflow_database.look])
+@pytest.mark.parametrize(
+    "ask", [mlflow_database.open_records_client, mlflow_database.find_shared_client, mlflow_database.check_records]
+)
 def test_a_database_of_an_older_mlflow_is_refused_and_stays_as_it_is(
     ask: Callable[[Path], object], older: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -179,7 +181,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("change", REFUSED, ids=lambda change: change.__name__)
-@pytest.mark.parametrize("ask", [mlflow_database.open_client, mlflow_database.find_shared_client])
+@pytest.mark.parametrize("ask", [mlflow_database.open_records_client, mlflow_database.find_shared_client])
 def test_what_is_not_the_installed_mlflow_s_is_one_line_and_stays(
     ask: Callable[[Path], object],
     change: Callable[[Path], None],
@@ -204,11 +206,11 @@ def test_a_question_makes_no_tables(empty: bool, tmp_path: Path, monkeypatch: py
     if empty:
         place.touch()
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{place}")
-    with mlflow_run_lookup.reading(tmp_path) as records:
+    with mlflow_run_lookup.open_records_reader(tmp_path) as records:
         assert records is None
     assert place.exists() == empty
     assert not empty or not place.read_bytes()
-    assert mlflow_run_lookup.finished(tmp_path, {"stage": "sft"}) == []
+    assert mlflow_run_lookup.list_finished_runs(tmp_path, {"stage": "sft"}) == []
 
 
 def test_a_stage_of_plain_dvc_repro_is_recorded_there(
@@ -220,10 +222,10 @@ def test_a_stage_of_plain_dvc_repro_is_recorded_there(
     monkeypatch.chdir(clone)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{place}")
     Path("metrics.json").write_text('{"loss": 0.5}')
-    with tracking.run("language", "sft", {"epochs": 2}, Path("metrics.json")):
+    with tracking.record_stage_run("language", "sft", {"epochs": 2}, Path("metrics.json")):
         pass
     client = MlflowClient(f"sqlite:///{place}")
     [run] = client.search_runs([client.get_experiment_by_name("language").experiment_id])
     assert (run.info.status, run.data.metrics, run.data.params) == ("FINISHED", {"loss": 0.5}, {"sft.epochs": "2"})
-    assert run.data.tags["posttrain.clone"] == mlflow_address.clone(clone)
+    assert run.data.tags["posttrain.clone"] == mlflow_address.load_or_create_clone_id(clone)
     assert not (clone / mlflow_database.DATABASE).exists()

@@ -296,9 +296,9 @@ def test_rows_without_a_token_are_never_sampled(model: Path, made: Path, tmp_pat
     loaded = models.load_model(tmp_path / "out")
     judge = shutil.copytree(tmp_path / "out", tmp_path / "judge")
     edit_json(judge / "config.json", reward_beta=1.0)
-    talk = conversation.load(model, conversation.ChatSampling(0, 4, 1.0)).model
+    talk = conversation.load_conversation(model, conversation.ChatSampling(0, 4, 1.0)).model
     words = model_files.load_tokenizer(model)
-    for one in (loaded, talk, reward_model_files.load(judge)):
+    for one in (loaded, talk, reward_model_files.load_reward_model(judge)):
         logits = one(input_ids=torch.tensor([[1, 2]]), use_cache=False).logits
         assert logits.shape[-1] == tokens + 3
         assert logits[..., tokens:].eq(-torch.inf).all()
@@ -324,7 +324,7 @@ def test_nobody_is_asked_whether_remote_code_may_run(
     for load in (models.load_tokenizer, models.load_model):
         with pytest.raises(ValueError, match="trust_remote_code"):
             load(model)
-    for read in (model_files.load_tokenizer, model_files.load_config, reward_model_files.load):
+    for read in (model_files.load_tokenizer, model_files.load_model_config, reward_model_files.load_reward_model):
         with pytest.raises(DataError, match=r"cannot be loaded \(ValueError: "):
             read(model)
     assert not (tmp_path / "ran").exists()

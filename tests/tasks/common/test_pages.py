@@ -22,7 +22,7 @@ def templates(tmp_path):
 
 
 def test_a_report_is_a_page_in_the_shared_frame_and_a_markdown_file(templates, tmp_path):
-    pages.write(
+    pages.write_report_pages(
         templates, "it", {"text": "1 < 2", "sentence": "It is."}, {"plot": "<svg>drawn</svg>"}, tmp_path / "out"
     )
     html = (tmp_path / "out" / "it.html").read_text()
@@ -44,7 +44,7 @@ def test_a_report_is_a_page_in_the_shared_frame_and_a_markdown_file(templates, t
 
 def test_what_the_view_lacks_is_an_error(templates, tmp_path):
     with pytest.raises(UndefinedError, match="text"):
-        pages.write(templates, "it", {}, {"plot": ""}, tmp_path / "out")
+        pages.write_report_pages(templates, "it", {}, {"plot": ""}, tmp_path / "out")
 
 
 def test_text_of_others_does_nothing_in_markdown(tmp_path):
@@ -53,7 +53,7 @@ def test_text_of_others_does_nothing_in_markdown(tmp_path):
     (tmp_path / "it.md.j2").write_text(
         "{% macro quoted(x) %}«{{ x }}»{% endmacro %}{{ quoted(text) }}\n\n{{ text | block }}"
     )
-    pages.write(tmp_path, "it", {"text": hostile, "sentence": hostile}, {"plot": ""}, tmp_path / "out")
+    pages.write_report_pages(tmp_path, "it", {"text": hostile, "sentence": hostile}, {"plot": ""}, tmp_path / "out")
     line = r"a # b &lt;script>alert(1)&lt;/script> &lt;!-- \x1b[31m 1 < 2 & 3&lt;/pre>"
     block = "a\n# b &lt;script&gt;alert(1)&lt;/script&gt; &lt;!-- \\x1b[31m 1 &lt; 2 &amp; 3&lt;/pre&gt;"
     assert (tmp_path / "out/it.md").read_text() == f"«{line}»\n\n<pre>\n{block}\n</pre>\n"

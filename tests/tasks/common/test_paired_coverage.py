@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tasks.common import estimates
-from tasks.common.paired_intervals import bootstrap, right_or_wrong
+from tasks.common.paired_intervals import bootstrap_mean_differences, compare_binary_outcomes
 
 SAMPLES = 1000
 SURE = 4 * (0.95 * 0.05 / SAMPLES) ** 0.5  # four standard errors of the share of samples that hold the difference
@@ -34,7 +34,7 @@ def answered(gained: float, lost: float, problems: int, rng: np.random.Generator
 
 
 def coverage(
-    gained: float, lost: float, problems: int, interval=lambda *of: right_or_wrong(*of)[0], samples=SAMPLES
+    gained: float, lost: float, problems: int, interval=lambda *of: compare_binary_outcomes(*of)[0], samples=SAMPLES
 ) -> float:
     rng, truth = np.random.default_rng(problems), gained - lost
     drawn = (interval(*answered(gained, lost, problems, rng)) for _ in range(samples))
@@ -60,7 +60,7 @@ def test_the_plain_percentile_bootstrap_does_not():
     """What the score interval is there for: 50 problems of which 2 % are gained and none is lost."""
 
     def plain(ours, theirs):
-        return estimates.bootstrap(ours - theirs, 0, 200)
+        return estimates.bootstrap_mean(ours - theirs, 0, 200)
 
     assert coverage(0.02, 0.0, 50, plain, 60) < 0.91
 
@@ -71,7 +71,9 @@ def test_a_policy_that_is_no_better_seldom_passes(problems):
     """The gate `> 0` lets it through in at most 2.5 % of the samples, within the tolerance."""
     rng = np.random.default_rng(0)
     for share in (0.02, 0.1, 0.3):
-        passed = np.mean([right_or_wrong(*answered(share, share, problems, rng))[0].low > 0 for _ in range(SAMPLES)])
+        passed = np.mean(
+            [compare_binary_outcomes(*answered(share, share, problems, rng))[0].low > 0 for _ in range(SAMPLES)]
+        )
         assert passed <= 0.025 + 4 * (0.025 * 0.975 / SAMPLES) ** 0.5
 
 
@@ -85,6 +87,6 @@ def test_so_does_the_interval_of_means_of_samples(problems):
     for _ in range(samples):
         before = rng.beta(0.5, 0.5, size=problems)
         after = np.clip(before + 0.06 * (rng.random(problems) < 0.5), 0, 1)
-        [found] = bootstrap((rng.binomial(8, after) - rng.binomial(8, before))[:, None] / 8)
+        [found] = bootstrap_mean_differences((rng.binomial(8, after) - rng.binomial(8, before))[:, None] / 8)
         hits += found.low <= truth <= found.high
     assert abs(hits / samples - 0.95) <= 4 * (0.95 * 0.05 / samples) ** 0.5

@@ -56,7 +56,7 @@ def test_a_stage_becomes_what_runs_its_command_several_times(monkeypatch):
     replaced = []
     monkeypatch.setattr(os, "execv", lambda *given: replaced.append(given))
     monkeypatch.setattr(sys, "argv", ["toy.py", "--out", "a b"])
-    processes.become_several(3, "stages.toy")
+    processes.replace_with_processes(3, "stages.toy")
     command = [sys.executable, "-m", "tasks.common.processes", "3", "stages.toy", "--out", "a b"]
     assert replaced == [(sys.executable, command)]
 
@@ -136,7 +136,7 @@ def cuda(devices):
 )
 def test_how_many_processes_a_stage_is(monkeypatch, resources, torch, device, count):
     monkeypatch.setenv("POSTTRAIN_DEVICE", device)
-    assert processes.wanted("sft", resources, torch) == count
+    assert processes.count_wanted_processes("sft", resources, torch) == count
 
 
 @pytest.mark.parametrize(
@@ -151,17 +151,17 @@ def test_how_many_processes_a_stage_is(monkeypatch, resources, torch, device, co
 def test_what_a_stage_cannot_have_is_one_line(monkeypatch, resources, said):
     monkeypatch.setenv("POSTTRAIN_DEVICE", "")
     with pytest.raises(ConfigError) as error:
-        processes.wanted("sft", resources, cuda(2))
+        processes.count_wanted_processes("sft", resources, cuda(2))
     assert said in str(error.value)
 
 
 def test_what_processes_may_divide():
     assert processes.SHARD == distributed.SHARD
-    assert processes.shard("sft", {"cpu": 2}) == ""
-    assert processes.shard("sft", {"shard": "optimizer"}) == "optimizer"
-    assert processes.shard("sft", {"shard": "model"}) == "model"
+    assert processes.read_shard_setting("sft", {"cpu": 2}) == ""
+    assert processes.read_shard_setting("sft", {"shard": "optimizer"}) == "optimizer"
+    assert processes.read_shard_setting("sft", {"shard": "model"}) == "model"
     for value in ("gradients", 1, True, None):
         with pytest.raises(
             ConfigError, match=r"^dvc.yaml: sft: meta.resources.shard: expected optimizer or model, got "
         ):
-            processes.shard("sft", {"shard": value})
+            processes.read_shard_setting("sft", {"shard": value})

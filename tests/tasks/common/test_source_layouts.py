@@ -8,7 +8,7 @@ import pytest
 from flows.lineage import git_files
 from flows.lineage.git_files import Tree
 from flows.lineage.reproduction import checkout
-from tasks.common.source_code import CodeState, state
+from tasks.common.source_code import CodeState, read_code_state
 from tests.tasks.common.sources import git, make
 
 
@@ -60,7 +60,7 @@ REFUSING = {
 def test_where_git_cannot_say_its_own_reason_is_on_record(root: Path, breaks: Callable[[Path], None]) -> None:
     (root / "a.py").write_text("2\n")
     breaks(root)
-    source = state(root)
+    source = read_code_state(root)
     assert (source.commit, source.dirty, source.patch) == ("unknown", "unknown", None)
     assert source.note.startswith(f"git: {REFUSING[breaks]}")
     assert len(source.note) > len("git: fatal: ")
@@ -78,18 +78,20 @@ def test_a_checkout_of_another_user_is_unknown_until_git_is_told_to_trust_it(
     commit = git(root, "rev-parse", "HEAD").strip()
     monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")  # git's own tests have it so
     monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
-    source = state(root)
+    source = read_code_state(root)
     assert (source.commit, source.dirty) == ("unknown", "unknown")
     assert source.note.startswith("git: fatal: detected dubious ownership in repository at ")
     for name, value in {"COUNT": "1", "KEY_0": "safe.directory", "VALUE_0": "*"}.items():
         monkeypatch.setenv(f"GIT_CONFIG_{name}", value)
-    assert state(root) == CodeState(commit, "no")
+    assert read_code_state(root) == CodeState(commit, "no")
 
 
 def test_without_git_installed_a_repository_is_unknown(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(root))
-    assert state(root) == CodeState("unknown", "unknown", note="git: it cannot be started (No such file or directory)")
-    assert state(root.parent) == CodeState(
+    assert read_code_state(root) == CodeState(
+        "unknown", "unknown", note="git: it cannot be started (No such file or directory)"
+    )
+    assert read_code_state(root.parent) == CodeState(
         "none", "unknown", note="git: it cannot be started (No such file or directory)"
     )
 
@@ -155,22 +157,22 @@ def test_in_every_layout_the_record_makes_the_files_that_ran(
     """
     place = lay_out(root)
     commit = git(place, "rev-parse", "HEAD").strip()
-    assert state(place) == CodeState(commit, "no")
+    assert read_code_state(place) == CodeState(commit, "no")
     (place / "a.py").write_text("edited\n")
     (place / "blob").write_bytes(b"\0\1\2")
     (place / "gone.py").unlink()
     (place / "new.py").write_text("n\n")
     monkeypatch.setenv("GIT_DIR", str(tmp_path / "another repository"))  # as in a hook of another repository
-    source = state(place)
+    source = read_code_state(place)
     assert (source.commit, source.dirty, source.note) == (commit, "a.py blob gone.py new.py", "")
     patch = tmp_path / "kept.patch"
     patch.write_bytes(source.patch)
     files = {"a.py": b"edited\n", "blob": b"\0\1\2", "new.py": b"n\n"}
-    assert git_files.contents(place, Tree(commit, patch), ["a.py", "blob", "new.py", "gone.py"]) == files
+    assert git_files.read_tree_files(place, Tree(commit, patch), ["a.py", "blob", "new.py", "gone.py"]) == files
     assert checkout.has_commit(place, commit)
     again = tmp_path / "again"
     again.mkdir()
-    checkout.check_out(place, commit, again)
+    checkout.check_out_commit(place, commit, again)
     checkout.apply_patch(patch, again)
     assert {name: (again / name).read_bytes() for name in files} == files
     assert not (again / "gone.py").exists()
@@ -183,7 +185,7 @@ def test_a_repository_above_that_has_nothing_of_the_folder_is_not_its_commit(roo
         (root / ".gitignore").write_text("/copy\n")
     (root / "copy").mkdir()
     (root / "copy/a.py").write_text("1\n")
-    source = state(root / "copy")
+    source = read_code_state(root / "copy")
     assert (source.commit, source.patch) == ("unknown", None)
     assert source.note == "git: the repository that it would take tracks nothing of this folder"
 
@@ -198,9 +200,9 @@ def test_a_repository_that_git_dir_names_counts_where_it_has_the_files(
     other.mkdir()
     (other / "x.py").write_text("1\n")
     monkeypatch.setenv("GIT_DIR", str(tmp_path / "apart.git"))
-    assert state(root) == CodeState(commit, "no")
-    assert state(other).commit == "none"
-    assert state(other).note.startswith("git: the repository that it would take")
+    assert read_code_state(root) == CodeState(commit, "no")
+    assert read_code_state(other).commit == "none"
+    assert read_code_state(other).note.startswith("git: the repository that it would take")
 
 
 def test_a_patch_that_cannot_be_made_is_said(root: Path) -> None:
@@ -210,7 +212,7 @@ def test_a_patch_that_cannot_be_made_is_said(root: Path) -> None:
         git(root, "config", f"filter.large.{key}", value)
     (root / "x.bin").write_text("content\n")
     (root / "a.py").write_text("2\n")
-    source = state(root)
+    source = read_code_state(root)
     assert source.commit == git(root, "rev-parse", "HEAD").strip()
     assert source.dirty == ".gitattributes a.py x.bin" or set(source.dirty.split()) == {
         ".gitattributes",

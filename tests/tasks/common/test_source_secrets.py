@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tasks.common import source_code
-from tasks.common.source_code import CodeState, state
+from tasks.common.source_code import CodeState, read_code_state
 from tests import repository
 from tests.tasks.common.sources import git, make
 
@@ -86,7 +86,7 @@ def test_no_secret_is_in_the_patch_or_the_list_and_the_record_says_so(root: Path
         (root / path).write_text(content)
     for path in OPEN:
         (root / path).write_text("open\n")
-    source = state(root)
+    source = read_code_state(root)
     assert set(source.dirty.split()) == set(OPEN)
     for path in OPEN:
         assert path.encode() in source.patch
@@ -104,7 +104,7 @@ def test_a_secret_that_was_committed_and_is_taken_out_is_not_in_the_patch(root: 
     (root / "conf.py").write_text("TOKEN = None\n")
     (root / ".env").unlink()
     (root / "a.py").write_text("2\n")
-    source = state(root)
+    source = read_code_state(root)
     assert source.dirty == "a.py"
     assert TOKEN.encode() not in source.patch
     assert b"the-secret-itself" not in source.patch
@@ -112,7 +112,7 @@ def test_a_secret_that_was_committed_and_is_taken_out_is_not_in_the_patch(root: 
 
 def test_where_only_a_secret_differs_the_code_is_the_commit_s(root: Path) -> None:
     (root / ".env").write_text("HF_TOKEN=hf_SECRET123\n")
-    source = state(root)
+    source = read_code_state(root)
     assert source == CodeState(git(root, "rev-parse", "HEAD").strip(), "no", None, source.note)
     assert source.note.startswith("1 file that differs is neither named nor kept")
 
@@ -124,5 +124,5 @@ def test_no_file_of_the_project_s_own_is_taken_for_a_secret() -> None:
     files += repository.files("*")
     assert len(files) > 500
     names = [str(file.relative_to(repository.ROOT)) for file in files]
-    assert [name for name in names if source_code.is_secret(name)] == []
+    assert [name for name in names if source_code.is_secret_path(name)] == []
     assert [name for name in names if source_code.SECRET.search((repository.ROOT / name).read_bytes())] == []

@@ -31,9 +31,9 @@ ROWS = [{"loss": 1.5, "reward": 0.0}, {"loss": 0.5, "reward": 1.0}]
 
 
 def recorded(tmp_path, rows=ROWS, total=2, metrics='{"accuracy": 0.75, "pairs": {"train": 9}}'):
-    with tracking.run("language", "dpo", {"beta": 0.1, "seed": 0}, tmp_path / "dpo.json"):
-        found = tracking.track(iter(rows), total)
-        tracking.log_table(pd.DataFrame({"a": [1]}), "table.json")
+    with tracking.record_stage_run("language", "dpo", {"beta": 0.1, "seed": 0}, tmp_path / "dpo.json"):
+        found = tracking.record_training_rows(iter(rows), total)
+        tracking.record_table(pd.DataFrame({"a": [1]}), "table.json")
         (tmp_path / "dpo.json").write_text(metrics)
     return found
 
@@ -83,7 +83,7 @@ def test_elsewhere_a_run_is_recorded_in_its_working_folder(tmp_path, monkeypatch
     """
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DVC_ROOT", str(tmp_path if named == "here" else tmp_path / named if named else ""))
-    assert tracking.records_root() == tmp_path
+    assert tracking.find_records_root() == tmp_path
 
 
 def test_a_run_that_the_coordinator_owns(store, tmp_path, monkeypatch, capsys):
@@ -124,14 +124,14 @@ def test_a_run_that_fails_is_failed_and_keeps_its_rows(store, tmp_path):
     [run] = store.search_runs([store.get_experiment_by_name("language").experiment_id])
     assert run.info.status == "FAILED"
     assert run.data.metrics == {"loss": 1.5, "reward": 0.0}
-    tracking.track(iter(ROWS), 2)
+    tracking.record_training_rows(iter(ROWS), 2)
     assert store.get_run(run.info.run_id).data.metrics == {"loss": 1.5, "reward": 0.0}, "the recorder is put away"
 
 
 def test_a_resumed_run_has_all_rows_and_goes_on_counting(store, tmp_path, monkeypatch):
     monkeypatch.setenv("POSTTRAIN_PROGRESS", str(tmp_path / "progress"))
-    with tracking.run("language", "dpo", {}, tmp_path / "dpo.json"):
-        assert tracking.track(iter([{"loss": 0.25}]), 3, earlier=ROWS) == [*ROWS, {"loss": 0.25}]
+    with tracking.record_stage_run("language", "dpo", {}, tmp_path / "dpo.json"):
+        assert tracking.record_training_rows(iter([{"loss": 0.25}]), 3, earlier=ROWS) == [*ROWS, {"loss": 0.25}]
         (tmp_path / "dpo.json").write_text("{}")
     [run] = store.search_runs([store.get_experiment_by_name("language").experiment_id])
     history = store.get_metric_history(run.info.run_id, "loss")
@@ -145,11 +145,11 @@ def test_progress_of_several_trainings_is_that_of_one(store, tmp_path, monkeypat
     monkeypatch.setenv("POSTTRAIN_PROGRESS", str(tmp_path / "progress"))
     a_second_apart = SimpleNamespace(monotonic=count().__next__, time=time.time)
     monkeypatch.setattr(tracking, "time", a_second_apart)
-    with tracking.run("offline", "bc@graph-60", {}, tmp_path / "metrics.json"):
+    with tracking.record_stage_run("offline", "bc@graph-60", {}, tmp_path / "metrics.json"):
         for number in range(3):
-            with tracking.part(number, 3):
-                tracking.track(iter(ROWS), 2)
-        tracking.track(iter(ROWS), 2)
+            with tracking.show_progress_as_part(number, 3):
+                tracking.record_training_rows(iter(ROWS), 2)
+        tracking.record_training_rows(iter(ROWS), 2)
         (tmp_path / "metrics.json").write_text("{}")
     told = [json.loads(line) for line in (tmp_path / "progress").read_text().splitlines()]
     assert [(report["step"], report["total"]) for report in told] == [
@@ -160,10 +160,10 @@ def test_progress_of_several_trainings_is_that_of_one(store, tmp_path, monkeypat
 
 
 def test_a_part_that_fails_is_over(store, tmp_path):
-    with pytest.raises(RuntimeError), tracking.part(1, 2):
+    with pytest.raises(RuntimeError), tracking.show_progress_as_part(1, 2):
         raise RuntimeError
-    with tracking.run("offline", "bc", {}, tmp_path / "metrics.json"):
-        assert list(tracking.progress(iter("ab"), 2)) == ["a", "b"]
+    with tracking.record_stage_run("offline", "bc", {}, tmp_path / "metrics.json"):
+        assert list(tracking.iterate_with_progress(iter("ab"), 2)) == ["a", "b"]
         (tmp_path / "metrics.json").write_text("{}")
 
 
@@ -175,17 +175,17 @@ def test_a_metric_s_name_may_have_what_mlflow_refuses(store, tmp_path):
 
 def test_without_a_recorder_rows_just_pass(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    assert tracking.track(iter(ROWS), 2) == ROWS
-    assert list(tracking.progress(iter("ab"), 2)) == ["a", "b"]
-    tracking.log_table(pd.DataFrame({"a": [1]}), "table.json")
+    assert tracking.record_training_rows(iter(ROWS), 2) == ROWS
+    assert list(tracking.iterate_with_progress(iter("ab"), 2)) == ["a", "b"]
+    tracking.record_table(pd.DataFrame({"a": [1]}), "table.json")
     assert not list(tmp_path.iterdir())
     assert capsys.readouterr() == ("", "")
 
 
 def test_what_no_row_has_is_recorded_at_its_step(store, tmp_path):
-    tracking.log({"seconds": 2.5}, 7)  # without a recorder it is passed over
-    with tracking.run("language", "dpo", {}, tmp_path / "dpo.json"):
-        tracking.log({"seconds": 1.5}, 7)
+    tracking.record_metrics({"seconds": 2.5}, 7)  # without a recorder it is passed over
+    with tracking.record_stage_run("language", "dpo", {}, tmp_path / "dpo.json"):
+        tracking.record_metrics({"seconds": 1.5}, 7)
         (tmp_path / "dpo.json").write_text("{}")
     [run] = store.search_runs([store.get_experiment_by_name("language").experiment_id])
     [found] = store.get_metric_history(run.info.run_id, "seconds")

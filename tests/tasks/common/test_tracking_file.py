@@ -40,10 +40,12 @@ def test_what_is_in_the_file(records, tmp_path):
             yield each
             seen.append(len(lines(records)))
 
-    with tracking.run("language", "evaluate@dpo", {"beta": 0.1, "names": ["a"]}, tmp_path / "metrics.json"):
-        assert tracking.track(steps(), 3, earlier=ROWS[:1]) == [ROWS[0], *ROWS]
-        tracking.log({"seconds": 2}, 7)
-        tracking.log_table(pd.DataFrame({"text": ["\n"], "none": [float("nan")]}), "samples/step-1.json")
+    with tracking.record_stage_run(
+        "language", "evaluate@dpo", {"beta": 0.1, "names": ["a"]}, tmp_path / "metrics.json"
+    ):
+        assert tracking.record_training_rows(steps(), 3, earlier=ROWS[:1]) == [ROWS[0], *ROWS]
+        tracking.record_metrics({"seconds": 2}, 7)
+        tracking.record_table(pd.DataFrame({"text": ["\n"], "none": [float("nan")]}), "samples/step-1.json")
         (tmp_path / "metrics.json").write_text('{"accuracy": 0.75, "pairs": {"train": 9}}')
     assert lines(records) == [
         {"params": {"evaluate.beta": "0.1", "evaluate.names": "['a']"}},
@@ -64,15 +66,15 @@ def test_a_stage_that_fails_has_its_rows_and_no_results(records, tmp_path):
         yield from ROWS
         raise RuntimeError
 
-    with pytest.raises(RuntimeError), tracking.run("language", "dpo", {}, tmp_path / "metrics.json"):
-        tracking.track(breaking(), 3)
+    with pytest.raises(RuntimeError), tracking.record_stage_run("language", "dpo", {}, tmp_path / "metrics.json"):
+        tracking.record_training_rows(breaking(), 3)
     assert [line.get("step") for line in lines(records)] == [None, 1, 2]
 
 
 def test_a_second_process_of_the_stage_goes_on_behind_the_first(records, tmp_path):
     """The first was killed while it wrote a line."""
     for _ in range(2):
-        with tracking.run("language", "dpo", {}, tmp_path / "metrics.json"):
+        with tracking.record_stage_run("language", "dpo", {}, tmp_path / "metrics.json"):
             (tmp_path / "metrics.json").write_text("{}")
         records.write_text(records.read_text() + '{"metr')
     assert records.read_text().splitlines() == ['{"params": {}}', row_of_nothing, '{"metr'] * 2
@@ -84,8 +86,8 @@ row_of_nothing = json.dumps(row(0))
 @pytest.mark.parametrize("place", ["/dev/full", ".", "nowhere/records"])
 def test_a_file_that_cannot_be_written_is_one_line(records, tmp_path, monkeypatch, capsys, place):
     monkeypatch.setenv("POSTTRAIN_RECORDS", place)
-    with tracking.run("language", "dpo", {}, tmp_path / "metrics.json"):
-        assert tracking.track(iter(ROWS), 2) == ROWS
+    with tracking.record_stage_run("language", "dpo", {}, tmp_path / "metrics.json"):
+        assert tracking.record_training_rows(iter(ROWS), 2) == ROWS
         (tmp_path / "metrics.json").write_text("{}")
     reason = {"/dev/full": "No space left on device", ".": "Is a directory"}.get(place, "No such file or directory")
     assert capsys.readouterr().err == f"what MLflow has of this run is incomplete: {place}: {reason}\n"

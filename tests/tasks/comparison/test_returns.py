@@ -6,9 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tasks.common.estimates import over_seeds
-from tasks.comparison.__main__ import compared as child
-from tasks.comparison.returns import compared, compared_in_games
+from tasks.common.estimates import estimate_mean_over_seeds
+from tasks.comparison.__main__ import compare_pair as child
+from tasks.comparison.returns import compare_game_returns, compare_returns
 
 
 @pytest.fixture
@@ -34,25 +34,25 @@ OLD = {0: [1.0, 3.0], 1: [2.0, 2.0], 2: [0.0, 4.0]}
 
 def test_seeds_are_paired_by_hand(written):
     new = {0: [2.0, 4.0], 1: [4.0, 4.0], 2: [3.0, 7.0]}
-    [row] = compared(written("a", OLD), written("b", new), same=False)["metrics"].values()
-    expected = over_seeds([1.0, 2.0, 3.0])
+    [row] = compare_returns(written("a", OLD), written("b", new), same=False)["metrics"].values()
+    expected = estimate_mean_over_seeds([1.0, 2.0, 3.0])
     assert (row["a"], row["b"], row["difference"]) == pytest.approx((2.0, 4.0, 2.0))
     assert (row["low"], row["high"]) == pytest.approx((expected.low, expected.high))
     assert (row["seeds"], row["episodes"], row["interval"]) == (3, 2, "seeds")
 
 
 def test_only_what_both_played_counts(written):
-    found = compared(written("a", OLD), written("b", {1: [5.0], 7: [9.0]}), same=False)
+    found = compare_returns(written("a", OLD), written("b", {1: [5.0], 7: [9.0]}), same=False)
     row = found["metrics"]["BC/return"]
     assert (row["a"], row["b"], row["low"], row["high"], row["seeds"]) == (2.0, 5.0, None, None, 1), (
         "one seed, no interval"
     )
-    assert compared(written("c", OLD), written("d", {8: [1.0]}), same=False)["metrics"] == {}
+    assert compare_returns(written("c", OLD), written("d", {8: [1.0]}), same=False)["metrics"] == {}
 
 
 def test_variants_of_other_names_are_each_compared_with_each(written):
     asked = written("b", {0: [1.0], 1: [2.0]}, "DT", 90.0)
-    found = compared(written("a", OLD), asked, same=False)
+    found = compare_returns(written("a", OLD), asked, same=False)
     assert found["metrics"].keys() == {"DT asked for 90 minus BC/return"}
     assert (found["only_a"], found["only_b"]) == ([], [])
 
@@ -93,9 +93,9 @@ def played(tmp_path):
 
 def test_agents_are_paired_by_seed_and_game(played):
     new = {0: [2.0, 4.0, 50.0], 1: [4.0, 4.0, 50.0], 2: [4.0, 6.0, 50.0]}
-    found = compared_in_games(played("a", OLD), played("b", new), same=False)
+    found = compare_game_returns(played("a", OLD), played("b", new), same=False)
     row = found["metrics"]["t0/return"]
-    of_seeds, of_games = over_seeds([1.0, 2.0, 3.0]).high - 2, over_games([7 / 3, 5 / 3])
+    of_seeds, of_games = estimate_mean_over_seeds([1.0, 2.0, 3.0]).high - 2, over_games([7 / 3, 5 / 3])
     half = (of_seeds**2 + of_games**2) ** 0.5
     assert (row["a"], row["b"], row["difference"]) == pytest.approx((2.0, 4.0, 2.0))
     assert (row["low"], row["high"]) == pytest.approx((2 - half, 2 + half))
@@ -106,22 +106,22 @@ def test_agents_are_paired_by_seed_and_game(played):
 @pytest.mark.parametrize("turned", [False, True])
 def test_a_clone_is_held_against_every_seed(played, turned):
     sides = played("clone", {-1: [1.0, 2.0]}), played("agent", {0: [2.0, 3.0], 1: [4.0, 5.0]})
-    row = compared_in_games(*(sides[::-1] if turned else sides), same=False)["metrics"]["t0/return"]
+    row = compare_game_returns(*(sides[::-1] if turned else sides), same=False)["metrics"]["t0/return"]
     assert row["difference"] == pytest.approx(-2.0 if turned else 2.0)
     assert (row["seeds"], row["episodes"]) == (2, 2)
 
 
 def test_two_clones_are_one_seed_each(played):
-    row = compared_in_games(played("a", {-1: [1.0]}), played("b", {-1: [2.0]}), same=False)["metrics"]["t0/return"]
+    row = compare_game_returns(played("a", {-1: [1.0]}), played("b", {-1: [2.0]}), same=False)["metrics"]["t0/return"]
     assert (row["difference"], row["low"], row["seeds"]) == (1.0, None, 1), "one game is no fact"
-    several = compared_in_games(played("c", {-1: [1.0, 1.0, 2.0]}), played("d", {-1: [2.0, 3.0, 2.0]}), same=False)
+    several = compare_game_returns(played("c", {-1: [1.0, 1.0, 2.0]}), played("d", {-1: [2.0, 3.0, 2.0]}), same=False)
     row = several["metrics"]["t0/return"]
     assert (row["low"], row["high"]) == pytest.approx((1 - over_games([1, 2, 0]), 1 + over_games([1, 2, 0])))
 
 
 def test_one_training_has_no_interval_however_many_games_it_plays(played):
     sides = played("clone", {-1: [1.0, 2.0, 1.0]}), played("agent", {0: [2.0, 3.0, 2.0]})
-    row = compared_in_games(*sides, same=False)["metrics"]["t0/return"]
+    row = compare_game_returns(*sides, same=False)["metrics"]["t0/return"]
     assert (row["difference"], row["low"], row["interval"]) == (pytest.approx(1.0), None, "seeds")
 
 

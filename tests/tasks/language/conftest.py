@@ -35,7 +35,7 @@ def kept_math_workers(request: pytest.FixtureRequest, idle_math_workers: math_wo
 @pytest.fixture(scope="session")
 def preferences(made: Path) -> Path:
     """The solution is preferred to one with ten times its number (better), and to the bare answer (slightly better)."""
-    problems = tables.read(Problems, made / "problems" / "train.parquet")
+    problems = tables.read_table(Problems, made / "problems" / "train.parquet")
     rows = []
     for row in problems.head(40).itertuples():
         wrong = str(row.solution).replace(str(row.answer), f"{row.answer}0")
@@ -57,9 +57,9 @@ def preferences(made: Path) -> Path:
                 }
             )
     table = pd.DataFrame(rows)
-    tables.write(Comparisons, table.head(60), made / "preferences" / "train.parquet")
-    tables.write(Comparisons, table.tail(20), made / "preferences" / "test.parquet")
-    tables.write(Rankings, pd.DataFrame(ranked(table)), made / "preferences" / "rankings.parquet")
+    tables.write_table(Comparisons, table.head(60), made / "preferences" / "train.parquet")
+    tables.write_table(Comparisons, table.tail(20), made / "preferences" / "test.parquet")
+    tables.write_table(Rankings, pd.DataFrame(ranked(table)), made / "preferences" / "rankings.parquet")
     return made / "preferences"
 
 

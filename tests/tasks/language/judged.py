@@ -14,8 +14,8 @@ from tasks.language.judgements.lines import (
     Line,
     PairwiseValue,
     RankingValue,
-    as_text,
-    item_id,
+    compute_item_id,
+    format_line_as_json,
 )
 
 AT = "2026-01-31T12:00:00Z"
@@ -36,7 +36,7 @@ def item(mode: str, rows: Sequence[Record], **more: Any) -> Item:
     first = rows[0]
     history = first.get("history", "")
     named = {"prompt_id": first["prompt_id"], "prompt": first["prompt"], "history": history}
-    name = item_id(mode, first["prompt"], history, [answer.text for answer in answers])
+    name = compute_item_id(mode, first["prompt"], history, [answer.text for answer in answers])
     return Item(item=name, mode=mode, answers=tuple(answers), **named, **more)
 
 
@@ -70,7 +70,7 @@ def write(path: Path, lines: Iterable[Line]) -> Path:
     """Append the lines to a file of the record."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as file:
-        file.writelines(as_text(line) + "\n" for line in lines)
+        file.writelines(format_line_as_json(line) + "\n" for line in lines)
     return path
 
 

@@ -19,18 +19,18 @@ PROMPTS = 24  # of which a quarter is held out
 def write(home: Path, policy: Path) -> Path:
     """Write problems/train.parquet, solutions/, preferences/ and pretrained/, the first layer of `policy`."""
     table = problems()
-    tables.write(Problems, table, home / "problems/train.parquet")
+    tables.write_table(Problems, table, home / "problems/train.parquet")
     words, model = models.load_tokenizer(policy), models.load_model(policy)
     model.model.layers = model.model.layers[:1]
     model.config.num_hidden_layers = 1
     models.save_model(model, words, home / "pretrained")
     solved.write(home / "problems/train.parquet", home / "pretrained", home / "solutions", prompts=PROMPTS)
     ranked = rankings(table)
-    tables.write(Rankings, ranked, home / "preferences/rankings.parquet")
+    tables.write_table(Rankings, ranked, home / "preferences/rankings.parquet")
     pairs = comparisons(ranked)
     held_out = pairs["prompt_id"].isin(ranked["prompt_id"][ranked["held_out"]])
-    tables.write(Comparisons, pairs[~held_out], home / "preferences/train.parquet")
-    tables.write(Comparisons, pairs[held_out], home / "preferences/test.parquet")
+    tables.write_table(Comparisons, pairs[~held_out], home / "preferences/train.parquet")
+    tables.write_table(Comparisons, pairs[held_out], home / "preferences/test.parquet")
     return home
 
 

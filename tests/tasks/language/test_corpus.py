@@ -13,7 +13,7 @@ from tests.conftest import changed, tiny
 
 
 def test_kinds_and_counts(made):
-    table = tables.read(Documents, made / "corpus" / "corpus.parquet")
+    table = tables.read_table(Documents, made / "corpus" / "corpus.parquet")
     assert table["kind"].value_counts().to_dict() == {"fact": 40, "solution": 60, "story": 10}
     assert table["kind"].iloc[:40].nunique() > 1, "shuffled"
     assert not table["text"].str.contains("#").any(), "the answer format is left for fine-tuning to teach"
@@ -21,9 +21,9 @@ def test_kinds_and_counts(made):
 
 def test_only_training_problems_are_told(made):
     """No question of the held-out splits is in the text, and each story is a training question."""
-    text = "\n".join(tables.read(Documents, made / "corpus" / "corpus.parquet")["text"])
+    text = "\n".join(tables.read_table(Documents, made / "corpus" / "corpus.parquet")["text"])
     asked = {
-        name: tables.read(Problems, made / "problems" / f"{name}.parquet")["question"]
+        name: tables.read_table(Problems, made / "problems" / f"{name}.parquet")["question"]
         for name in ("train", "validation", "test")
     }
     assert not any(question in text for name in ("validation", "test") for question in asked[name])
@@ -39,13 +39,13 @@ def test_the_seed_decides(made, tmp_path):
         config = tiny(CorpusConfig, "corpus").model_copy(update={"seed": seed})
         metrics = run(config, tmp_path / "problems", tmp_path, tmp_path / str(number))
         written.append((tmp_path / str(number) / "corpus.parquet").read_bytes())
-        table = tables.read(Documents, tmp_path / str(number) / "corpus.parquet")
+        table = tables.read_table(Documents, tmp_path / str(number) / "corpus.parquet")
         assert metrics == {"documents": 110, "characters": sum(map(len, table["text"]))}
     assert written[0] == (made / "corpus" / "corpus.parquet").read_bytes() != written[1]
 
 
 def test_facts_stay_in_their_range(made):
-    table = tables.read(Documents, made / "corpus" / "corpus.parquet")
+    table = tables.read_table(Documents, made / "corpus" / "corpus.parquet")
     for text in table[table["kind"] == "fact"]["text"]:
         for left, _, right, result in re.findall(r"(\d+) ([-+]) (\d+) = (\d+)", text):
             assert max(int(left), int(right), int(result)) <= 40
@@ -59,7 +59,7 @@ def test_text_of_one_s_own(made, tmp_path):
         (tmp_path / f"raw/{name}.jsonl").write_text("\n".join(lines))
     config = changed(tiny(CorpusConfig, "corpus"), source="files")
     metrics = run(config, made / "problems", tmp_path / "raw", tmp_path / "out")
-    table = tables.read(Documents, tmp_path / "out/corpus.parquet")
+    table = tables.read_table(Documents, tmp_path / "out/corpus.parquet")
     assert {*zip(table["kind"], table["text"], strict=True)} == {("a", "One."), ("a", "Two."), ("b", "Three.")}
     assert metrics == {"documents": 3, "characters": 4 + 4 + 6}
     (tmp_path / "raw/b.jsonl").write_text('{"txt": "Three."}')

@@ -11,7 +11,7 @@ from tasks.common import tables
 from tasks.common.errors import StageError
 from tasks.language.configs.demonstrations import DemonstrationsConfig
 from tasks.language.data import forms
-from tasks.language.demonstrations import questions, run, split
+from tasks.language.demonstrations import list_user_questions, run, split_demonstrations
 from tasks.language.tables.problems import Demonstrations, Problems
 from tests.conftest import PARAMS
 from tests.tasks.language import judged
@@ -29,20 +29,22 @@ def stage(made, tmp_path):
         raw.mkdir(exist_ok=True)
         (raw / "own.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
         metrics = run(CONFIG.model_copy(update=changes), made / "problems", raw, out)
-        return metrics, *(tables.read(Demonstrations, out / f"{part}.parquet") for part in ("train", "validation"))
+        return metrics, *(
+            tables.read_table(Demonstrations, out / f"{part}.parquet") for part in ("train", "validation")
+        )
 
     return go
 
 
 def turns(table):
-    return [forms.from_json(text) for text in table["messages"]]
+    return [forms.parse_messages_json(text) for text in table["messages"]]
 
 
 def test_of_problems_are_the_stages_own(made, stage):
     metrics, *parts = stage(rows=(), source="problems")
     assert metrics == {"train": 60, "validation": 8, "duplicates": 0, "leaked": 0, "left_out": 0}
     for name, table in zip(("train", "validation"), parts, strict=True):
-        made_there = tables.read(Demonstrations, made / f"problems/{name}_demonstrations.parquet")
+        made_there = tables.read_table(Demonstrations, made / f"problems/{name}_demonstrations.parquet")
         pd.testing.assert_frame_equal(table, made_there)
 
 
@@ -50,8 +52,8 @@ def test_problems_without_solutions_are_refused(made, stage, tmp_path):
     for part in ("train", "validation"):
         home = tmp_path / f"without {part}"
         for name in ("train", "validation"):
-            table = tables.read(Demonstrations, made / f"problems/{name}_demonstrations.parquet")
-            tables.write(
+            table = tables.read_table(Demonstrations, made / f"problems/{name}_demonstrations.parquet")
+            tables.write_table(
                 Demonstrations, table.head(0) if part == name else table, home / f"{name}_demonstrations.parquet"
             )
         with pytest.raises(StageError) as stopped:
@@ -97,7 +99,7 @@ def test_conversations_that_open_alike_are_on_one_side(stage):
     ]
     metrics, train, validation = stage(rows)
     assert (metrics["train"], metrics["validation"]) == (30, 10)
-    opened = [{questions(row)[0] for row in tables.records(part)} for part in (train, validation)]
+    opened = [{list_user_questions(row)[0] for row in tables.list_records(part)} for part in (train, validation)]
     assert [len(part) for part in opened] == [3, 1]
     assert not opened[0] & opened[1]
 
@@ -129,7 +131,7 @@ def test_what_cannot_be_learned_is_left_out_and_counted(stage, capfd):
         conversation("Empty?", " "),
         conversation("Last is empty?", "So.", "And?", ""),
         {"prompt": "Bad?", "completion": "No.", "label": False},
-        {"messages": [forms.question("Only context?"), {**said, "weight": 0}]},
+        {"messages": [forms.make_user_turn("Only context?"), {**said, "weight": 0}]},
         {"prompt": "No pair?", "chosen": "", "rejected": "No."},
     ]
     kept = [{"prompt": "Good?", "completion": "Yes.", "label": True}, conversation("Silent first?", "", "And?", "So.")]
@@ -140,9 +142,9 @@ def test_what_cannot_be_learned_is_left_out_and_counted(stage, capfd):
         "rows left out: 1 labelled as bad answers, 1 whose answers are all marked as not learned, 6 without an" in lines
     )
     found = {
-        questions(row)[0]: forms.from_json(row["messages"])
+        list_user_questions(row)[0]: forms.parse_messages_json(row["messages"])
         for part in (train, validation)
-        for row in tables.records(part)
+        for row in tables.list_records(part)
     }
     assert found["Silent first?"][1]["weight"] == 0, "an empty answer is context"
     assert not {"Empty?", "None?", "Blank?", "Bad?", "Only context?"} & {*found}
@@ -151,15 +153,17 @@ def test_what_cannot_be_learned_is_left_out_and_counted(stage, capfd):
 def test_columns_that_nobody_reads_are_named_once(stage, capfd):
     more = {"source": "web", "score": 3, "empty": None}
     turn = {"role": "assistant", "content": "So.", "mood": "good"}
-    stage([*ROWS[:4], {**ROWS[5], **more}, {"messages": [forms.question("Why?"), turn], "source": "web"}])
+    stage([*ROWS[:4], {**ROWS[5], **more}, {"messages": [forms.make_user_turn("Why?"), turn], "source": "web"}])
     assert "not read: messages.mood (1 rows), score (1 rows), source (2 rows)\n" in capfd.readouterr().err
 
 
 def test_what_asks_a_held_out_problem_is_left_out_and_counted(made, stage):
     """Also in a later turn, and with other spaces around it; a training problem may stand there."""
-    held, train = (tables.read(Problems, made / f"problems/{name}.parquet")["question"] for name in ("test", "train"))
-    check = tables.read(Problems, made / "problems/validation.parquet")["question"]
-    later = [*map(forms.question, ["Hi", f"\n{held[1]} "])]
+    held, train = (
+        tables.read_table(Problems, made / f"problems/{name}.parquet")["question"] for name in ("test", "train")
+    )
+    check = tables.read_table(Problems, made / "problems/validation.parquet")["question"]
+    later = [*map(forms.make_user_turn, ["Hi", f"\n{held[1]} "])]
     said = {"role": "assistant", "content": "So."}
     leaks = [
         {"prompt": f" {held[0]}", "completion": "7"},
@@ -169,7 +173,12 @@ def test_what_asks_a_held_out_problem_is_left_out_and_counted(made, stage):
     ]
     metrics, learned, validation = stage([*leaks, *ROWS, {"prompt": train[0], "completion": "7"}])
     assert metrics == {"train": 10, "validation": 3, "duplicates": 0, "leaked": 4, "left_out": 0}
-    asked = {question for part in (learned, validation) for row in tables.records(part) for question in questions(row)}
+    asked = {
+        question
+        for part in (learned, validation)
+        for row in tables.list_records(part)
+        for question in list_user_questions(row)
+    }
     assert asked == {row["prompt"] for row in ROWS} | {train[0]}
 
 
@@ -177,7 +186,7 @@ def test_rows_that_are_repeated_word_for_word_are_counted(stage):
     twice = [
         *ROWS,
         *ROWS[:5],
-        {"messages": [forms.question("Question 0?"), {"role": "assistant", "content": "Answer 0."}]},
+        {"messages": [forms.make_user_turn("Question 0?"), {"role": "assistant", "content": "Answer 0."}]},
     ]
     assert stage(twice)[0] == {"train": 9, "validation": 3, "duplicates": 6, "leaked": 0, "left_out": 0}
     other = stage([*ROWS, {"prompt": "Question 0?", "completion": "Another."}])[0]
@@ -198,7 +207,7 @@ def test_a_hub_set_is_read(made, tmp_path, monkeypatch):
     hub = {"source": "hub", "hub_id": "some/talks", "hub_revision": "v1", "hub_split": "other"}
     metrics = run(CONFIG.model_copy(update=hub), made / "problems", tmp_path, tmp_path / "out")
     assert (metrics["train"], metrics["validation"]) == (4, 2)
-    table = tables.read(Demonstrations, tmp_path / "out/train.parquet")
+    table = tables.read_table(Demonstrations, tmp_path / "out/train.parquet")
     assert set(table["demonstration_id"]) < {f"other-{n}" for n in range(6)}
 
 
@@ -212,7 +221,7 @@ def test_a_hub_set_is_read(made, tmp_path, monkeypatch):
         (ROWS[:1], "data/raw/demonstrations: 1 different prompts"),
         ([*ROWS, {"prompt": "Why?"}], "own.jsonl: line 13: expected columns messages | conversations"),
         (
-            [*ROWS, {"messages": [forms.question("Why?")]}],
+            [*ROWS, {"messages": [forms.make_user_turn("Why?")]}],
             "own.jsonl: line 13: expected at least one turn of the assistant",
         ),
         ([{"prompt": "Why?", "completion": "\ud800"}], "own.jsonl: line 1: field 'completion' has half a character"),
@@ -232,7 +241,9 @@ def test_a_split_loses_nothing_and_shares_no_first_question(rows, share, seed):
     found = [
         {
             "demonstration_id": f"{n}",
-            "messages": forms.as_json([forms.question(opening), {"role": "assistant", "content": f"{answer}"}]),
+            "messages": forms.dump_messages_json(
+                [forms.make_user_turn(opening), {"role": "assistant", "content": f"{answer}"}]
+            ),
             "text": "",
         }
         for n, (opening, answer) in enumerate(rows)
@@ -240,15 +251,15 @@ def test_a_split_loses_nothing_and_shares_no_first_question(rows, share, seed):
     config = CONFIG.model_copy(update={"validation_share": share, "seed": seed})
     if len({opening for opening, _ in rows}) < 2:
         with pytest.raises(StageError, match="expected at least 2"):
-            split(config, found, "x")
+            split_demonstrations(config, found, "x")
         return
-    train, validation = split(config, found, "x")
+    train, validation = split_demonstrations(config, found, "x")
     assert sorted(row["demonstration_id"] for row in [*train, *validation]) == sorted(
         row["demonstration_id"] for row in found
     )
     assert train
     assert validation
-    assert not {questions(row)[0] for row in train} & {questions(row)[0] for row in validation}
+    assert not {list_user_questions(row)[0] for row in train} & {list_user_questions(row)[0] for row in validation}
 
 
 def test_a_training_row_that_opens_as_a_held_out_one_is_on_neither_side():
@@ -258,7 +269,7 @@ def test_a_training_row_that_opens_as_a_held_out_one_is_on_neither_side():
         {"demonstration_id": name, "messages": json.dumps([{"role": "user", "content": asked}]), "text": ""}
         for name, asked in rows
     ]
-    train, validation = split(CONFIG, found, "own")
+    train, validation = split_demonstrations(CONFIG, found, "own")
     assert [row["demonstration_id"] for row in train] == ["train-0"]
     assert sorted(row["demonstration_id"] for row in validation) == ["test-0", "test-1"]
 
@@ -267,8 +278,8 @@ def test_what_people_wrote_is_imitated(made, tmp_path):
     """Their better answers, and none of the answers that they only judged; a question of the test problems is left
     out.
     """
-    tested = tables.read(Problems, made / "problems/test.parquet")["question"].iloc[0]
-    turns = forms.as_json([{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Yes?"}])
+    tested = tables.read_table(Problems, made / "problems/test.parquet")["question"].iloc[0]
+    turns = forms.dump_messages_json([{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Yes?"}])
     record = tmp_path / "people.jsonl"
     for number, prompt in enumerate([*(f"Who has {n} pens?" for n in range(9)), tested]):
         history = {"history": turns} if not number else {}
@@ -286,8 +297,8 @@ def test_what_people_wrote_is_imitated(made, tmp_path):
     metrics = run(config, made / "problems", record, tmp_path / "out")
     assert (metrics["train"], metrics["validation"], metrics["leaked"]) == (6, 3, 1)
     rows = pd.concat(
-        [tables.read(Demonstrations, tmp_path / f"out/{name}.parquet") for name in ("train", "validation")]
+        [tables.read_table(Demonstrations, tmp_path / f"out/{name}.parquet") for name in ("train", "validation")]
     )
-    said = [forms.from_json(text) for text in rows["messages"]]
+    said = [forms.parse_messages_json(text) for text in rows["messages"]]
     assert {messages[-1]["content"] for messages in said} == {f"Ada has {n}." for n in range(9)}
     assert sorted(map(len, said)) == [2] * 8 + [4], "the turns before stand there too"

@@ -6,10 +6,10 @@ import torch
 from pydantic import ValidationError
 from transformers import AutoModelForCausalLM
 
-from flows.params.checking import validate
+from flows.params.checking import validate_params
 from flows.params.files import ParameterError
 from tasks.algorithms.language import dpo
-from tasks.algorithms.language.completions import make_completions, response_logps
+from tasks.algorithms.language.completions import compute_response_logps, make_completions
 from tasks.common import models, tables
 from tasks.language.configs.dpo import DpoConfig
 from tasks.language.data import chat
@@ -39,7 +39,7 @@ def few(preferences, tmp_path_factory):
     """The pairs of six prompts, for trainings of three steps an epoch whose results need not be good."""
     folder = tmp_path_factory.mktemp("few")
     table = pd.read_parquet(preferences / "train.parquet")
-    tables.write(Comparisons, table.head(12), folder / "train.parquet")
+    tables.write_table(Comparisons, table.head(12), folder / "train.parquet")
     return folder
 
 
@@ -58,7 +58,7 @@ def fit_few(made, few, out, **changes):
 @pytest.fixture(scope="module")
 def held_out(easy_sums):
     """The pairs that are not trained on, and by the name of its column the log-probability of each answer before."""
-    table = tables.read(Comparisons, easy_sums / "preferences/test.parquet")
+    table = tables.read_table(Comparisons, easy_sums / "preferences/test.parquet")
     return table, {side: logps(easy_sums / "pretrained", table, side) for side in ("chosen", "rejected")}
 
 
@@ -67,7 +67,7 @@ def logps(path, table, side):
     asked = [chat.encode_prompt(words, text) for text in table["prompt"]]
     answers = [chat.encode_response(words, text) for text in table[side]]
     with torch.no_grad():
-        return response_logps(model, make_completions(asked, range(len(asked)), answers, words.pad_token_id))
+        return compute_response_logps(model, make_completions(asked, range(len(asked)), answers, words.pad_token_id))
 
 
 def test_held_out_pairs_move_the_right_way(held_out, fitted):
@@ -104,7 +104,7 @@ def test_the_curve_begins_at_log_two_and_tells_all(fitted):
 )
 def test_every_loss_prefers_what_people_prefer_on_held_out_pairs(easy_sums, held_out, tmp_path, monkeypatch, changes):
     if changes.get("loss") == "simpo":
-        monkeypatch.setattr(dpo, "reference_logps", None)  # a reference pass would fail
+        monkeypatch.setattr(dpo, "compute_reference_logps", None)  # a reference pass would fail
     metrics = fit(easy_sums, easy_sums / "preferences", tmp_path, epochs=2, **changes)
     table, before = held_out
     gained = {side: logps(tmp_path / "model", table, side) - logps_before for side, logps_before in before.items()}
@@ -156,9 +156,9 @@ def test_a_parameter_that_the_loss_would_ignore_is_an_error(changes, key, expect
         DpoConfig.model_validate(values)
     assert [(fault["loc"], expected in fault["msg"]) for fault in error.value.errors()] == [((key,), True)]
     with pytest.raises(ParameterError) as told:
-        validate({"dpo": values}, {"dpo": DpoConfig}, {})
+        validate_params({"dpo": values}, {"dpo": DpoConfig}, {})
     assert str(told.value) == line
-    validate({"dpo": CONFIG.model_dump()}, {"dpo": DpoConfig}, {})
+    validate_params({"dpo": CONFIG.model_dump()}, {"dpo": DpoConfig}, {})
 
 
 def test_a_strong_pull_holds_the_policy(made, few, tmp_path):

@@ -19,7 +19,7 @@ from tasks.language import evaluate as stage
 from tasks.language import tokenizer
 from tasks.language.configs.evaluate import EvaluateConfig
 from tasks.language.data import chat
-from tasks.language.evaluate import Models, best_temperature, choice, run
+from tasks.language.evaluate import Models, run, score_candidate_temperatures, select_best_temperature
 from tasks.language.rewards import reward_model_files
 from tasks.language.rewards.verifier import Verifier
 from tasks.language.tables.evaluation import Generations
@@ -78,9 +78,9 @@ def home(tmp_path_factory):
         for n in range(6)
     ]
     for split in ("train", "validation", "test"):
-        tables.write(Problems, pd.DataFrame(rows), home / "problems" / f"{split}.parquet")
+        tables.write_table(Problems, pd.DataFrame(rows), home / "problems" / f"{split}.parquet")
     texts = pd.DataFrame({"kind": "facts", "text": [row["question"] for row in rows]})
-    tables.write(Documents, texts, home / "corpus" / "corpus.parquet")
+    tables.write_table(Documents, texts, home / "corpus" / "corpus.parquet")
     config = tokenizer.TokenizerConfig(vocabulary=300)
     tokenizer.run(config, home / "corpus", home / "problems", home / "tokenizer")
     words = models.load_tokenizer(home / "tokenizer")
@@ -106,7 +106,7 @@ def metrics(home):
 
 @pytest.fixture(scope="module")
 def table(home, metrics):
-    return tables.read(Generations, home / "one" / "generations.parquet")
+    return tables.read_table(Generations, home / "one" / "generations.parquet")
 
 
 def test_one_row_an_answer(table, metrics):
@@ -122,23 +122,23 @@ def test_one_row_an_answer(table, metrics):
 def test_sets_of_another_kind_are_answered_greedily(home):
     """Where the folder of problems has them; the answers stand beside those to the test problems."""
     for name in ("longer", "sums"):
-        rows = tables.read(Problems, home / "problems/test.parquet").head(3 if name == "longer" else 5)
+        rows = tables.read_table(Problems, home / "problems/test.parquet").head(3 if name == "longer" else 5)
         rows["problem_id"] = [f"{name}-{number}" for number in range(len(rows))]
-        tables.write(Problems, rows, home / f"kinds/{name}.parquet")
+        tables.write_table(Problems, rows, home / f"kinds/{name}.parquet")
     for name in ("validation", "test"):
         shutil.copyfile(home / f"problems/{name}.parquet", home / f"kinds/{name}.parquet")
     config = CONFIG.model_copy(update=FEW)
     paths = [home / name for name in ("policy", "reference", "reward_model", "kinds", "nothing", "nothing")]
     (home / "nothing").mkdir(exist_ok=True)
     metrics = run(config, *paths, home / "curve.csv", home / "kinds-out")
-    answers = tables.read(Generations, home / "kinds-out/other_kinds.parquet")
+    answers = tables.read_table(Generations, home / "kinds-out/other_kinds.parquet")
     assert answers["problem_id"].tolist() == [*(f"longer-{n}" for n in range(3)), *(f"sums-{n}" for n in range(5))]
     assert set(answers["temperature"]) == {0.0}
     for name in ("longer", "sums"):
         right = answers["strict"][answers["problem_id"].str.startswith(name)]
-        assert metrics[f"strict_greedy_{name}"] == asdict(estimates.share(right.astype(float)))
+        assert metrics[f"strict_greedy_{name}"] == asdict(estimates.estimate_share(right.astype(float)))
     assert not {"strict_greedy_larger", "strict_greedy_words"} & {*metrics}
-    ours = tables.read(Generations, home / "kinds-out/generations.parquet")
+    ours = tables.read_table(Generations, home / "kinds-out/generations.parquet")
     same = ours[ours["temperature"] == 0].head(3)["response"].tolist()
     assert answers["response"].tolist() == [*same, *same, *answers["response"].tolist()[6:]]
 
@@ -147,7 +147,7 @@ def test_kl_and_reward_are_those_of_each_sequence_alone(home, table):
     """They are recomputed one by one from the greedy tokens, without padding or a cache."""
     words = models.load_tokenizer(home / "policy")
     policy, reference = (models.load_model(home / name) for name in ("policy", "reference"))
-    scorer = reward_model_files.load(home / "reward_model")
+    scorer = reward_model_files.load_reward_model(home / "reward_model")
     for n, row in enumerate(table.head(3).to_dict("records")):
         asked = chat.encode_prompt(words, f"Ada has {n} pens and buys 4. How many has she?")
         tokens = list(asked)
@@ -160,7 +160,7 @@ def test_kl_and_reward_are_those_of_each_sequence_alone(home, table):
             last = scorer.model(torch.tensor([tokens])).last_hidden_state[0, -1]
             assert row["kl"] == pytest.approx(kl, abs=1e-3)
             assert row["reward"] == pytest.approx(float(scorer.score(last)), abs=1e-3)
-            assert row["response"] == chat.decode(words, tokens[len(asked) :])
+            assert row["response"] == chat.decode_response(words, tokens[len(asked) :])
 
 
 @pytest.fixture(scope="module")
@@ -181,7 +181,7 @@ def test_kl_to_itself_is_zero_at_every_temperature_and_to_another_is_not(metrics
 
 def test_each_temperature_acts(home, itself):
     """The colder the samples, the more they are alike."""
-    table = tables.read(Generations, home / "itself" / "generations.parquet")
+    table = tables.read_table(Generations, home / "itself" / "generations.parquet")
     kinds = table.groupby(["temperature", "problem_id"])["response"].nunique().groupby("temperature").mean()
     assert kinds[0.01] < 3 < 7 < kinds[3.0]
     assert itself["reward_sampled_t0.01"] != itself["reward_sampled_t3.0"]
@@ -190,7 +190,7 @@ def test_each_temperature_acts(home, itself):
 def test_without_a_reward_model_there_are_no_rewards_and_all_else_is_the_same(home, metrics, table):
     (home / "none").mkdir()
     found = evaluate(home, "unscored", reward_model="none")
-    plain = tables.read(Generations, home / "unscored" / "generations.parquet")
+    plain = tables.read_table(Generations, home / "unscored" / "generations.parquet")
     assert plain.equals(table.drop(columns="reward"))
     left_out = {name for name in metrics if name.startswith("reward_") or "_best_of_" in name}
     assert len(left_out) == 1 + 3 + 2 * 3
@@ -208,10 +208,10 @@ def test_an_answer_is_right_where_the_reward_says_so(home, monkeypatch):
     """Also for other forms than plain numbers: accuracy is the verifiable reward's judgement of eight answers."""
     texts = ["#### 6", r"\boxed{\frac{12}{2}}", "So it is 7.", r"#### 7\n\boxed{6}", "6", "", THOUGHT, UNENDED]
     answers = cycle(texts)
-    monkeypatch.setattr(chat, "decode", lambda *_: next(answers))
+    monkeypatch.setattr(chat, "decode_response", lambda *_: next(answers))
     evaluate(home, "said", **{**FEW, "samples": 8})
-    table = tables.read(Generations, home / "said" / "generations.parquet")
-    golds = tables.read(Problems, home / "problems/test.parquet").set_index("problem_id")["answer"]
+    table = tables.read_table(Generations, home / "said" / "generations.parquet")
+    golds = tables.read_table(Problems, home / "problems/test.parquet").set_index("problem_id")["answer"]
     with Verifier() as verifier:
         verdicts = verifier([golds[name] for name in table["problem_id"]], table["response"].tolist())
     assert table["lenient"].tolist() == [verdict == 1.0 for verdict in verdicts]
@@ -225,9 +225,9 @@ def test_an_answer_is_right_where_the_reward_says_so(home, monkeypatch):
 
 def test_thinking_is_stripped_before_an_answer_is_judged(home, monkeypatch):
     answers = cycle([THOUGHT, UNENDED])
-    monkeypatch.setattr(chat, "decode", lambda *_: next(answers))
+    monkeypatch.setattr(chat, "decode_response", lambda *_: next(answers))
     evaluate(home, "thought", strip_thinking=True, problems=1, **FEW)
-    table = tables.read(Generations, home / "thought" / "generations.parquet")
+    table = tables.read_table(Generations, home / "thought" / "generations.parquet")
     stripped = table[table["temperature"] == 1.0].sort_values("response", ascending=False)
     assert stripped[["response", "strict", "steps"]].iloc[0].tolist() == ["#### 4", True, False]
     assert not stripped["lenient"].iloc[1]
@@ -256,13 +256,13 @@ def test_wrong_use(home):
 
 def spied(monkeypatch, *names):
     """The number of prompts and the options `names` of each sampling from now on."""
-    calls, sample = [], stage.rollouts.sample
+    calls, sample = [], stage.rollouts.sample_rollouts
 
     def spy(model, encoded, **options):
         calls.append((len(encoded), *(options[name] for name in names)))
         return sample(model, encoded, **options)
 
-    monkeypatch.setattr(stage.rollouts, "sample", spy)
+    monkeypatch.setattr(stage.rollouts, "sample_rollouts", spy)
     return calls
 
 
@@ -276,11 +276,11 @@ def test_each_key_acts(home, metrics, table, monkeypatch):
     found = evaluate(home, "other_keys", **numbers, pass_at=[3], candidates=[2.0, 1.0], seed=7, batch_size=3)
     assert asked[:2] == [(4, 3, temperature, 7, 3) for temperature in (2.0, 1.0)]
     assert asked[2:] == [(2, 1, 0.0, 7, 3)] + [(2, 5, temperature, 7, 3) for temperature in (0.5, 1.0)]
-    drawn = tables.read(Generations, home / "other_keys" / "generations.parquet")
+    drawn = tables.read_table(Generations, home / "other_keys" / "generations.parquet")
     assert not set(drawn["reward"][drawn["temperature"] > 0]) & set(table["reward"]), "another seed, other answers"
     assert found["asked"] == 2
-    assert found["strict_greedy"] == asdict(estimates.share(np.zeros(2))), "this policy is never right"
-    assert found["strict_validation_t1.0"] == asdict(estimates.share(np.zeros(4)))
+    assert found["strict_greedy"] == asdict(estimates.estimate_share(np.zeros(2))), "this policy is never right"
+    assert found["strict_validation_t1.0"] == asdict(estimates.estimate_share(np.zeros(4)))
     assert found["best_temperature"] == 1.0
     for name in ("strict_mean_at_5_t1.0", "strict_pass_at_3_t0.5"):
         assert name in found
@@ -300,7 +300,7 @@ def test_greedy_answers_may_be_best_and_are_drawn_once(home, monkeypatch, metric
     kl, before = found["kl_sampled_t1.0"], metrics["kl_sampled_t1.0"]
     assert kl["mean"] == before["mean"]
     assert (kl["low"], kl["high"]) != (before["low"], before["high"])
-    again = tables.read(Generations, home / "greedy" / "generations.parquet")
+    again = tables.read_table(Generations, home / "greedy" / "generations.parquet")
     assert again.equals(table[table["temperature"].isin([0.0, 0.5, 1.0])].reset_index(drop=True))
 
 
@@ -308,9 +308,9 @@ def test_the_best_temperature_is_the_most_accurate_one_and_of_equals_the_lowest(
     def accuracies(**means):
         return {float(t.removeprefix("t")) / 10: Estimate(mean, 0.0, 1.0) for t, mean in means.items()}
 
-    assert best_temperature(accuracies(t3=0.5, t7=0.6, t10=0.4)) == 0.7
-    assert best_temperature(accuracies(t10=0.4, t7=0.6, t3=0.6)) == 0.3
-    assert best_temperature(accuracies(t10=0.0, t5=0.0)) == 0.5
+    assert select_best_temperature(accuracies(t3=0.5, t7=0.6, t10=0.4)) == 0.7
+    assert select_best_temperature(accuracies(t10=0.4, t7=0.6, t3=0.6)) == 0.3
+    assert select_best_temperature(accuracies(t10=0.0, t5=0.0)) == 0.5
 
 
 def test_the_choice_finds_the_temperature_that_is_best(home):
@@ -332,13 +332,13 @@ def test_the_choice_finds_the_temperature_that_is_best(home):
     asked = pd.DataFrame({"question": [f"What is {n}?" for n in range(6)], "answer": "4"})
     config = CONFIG.model_copy(update={"candidates": [2.5, 0.7, 0.2], "validation_samples": 200, "batch_size": 4})
     with Verifier() as verifier:
-        found = choice(config, Models(policy, None, None, words), asked, verifier)
+        found = score_candidate_temperatures(config, Models(policy, None, None, words), asked, verifier)
     for temperature, estimate in found.items():
         weights = table[marks][table[marks] > 0] ** (1 / temperature)
         expected = np.exp(5.5) ** (1 / temperature) / weights.sum()
         assert estimate.mean == pytest.approx(expected, abs=0.05)
         assert estimate.low < expected < estimate.high
-    assert best_temperature(found) == 0.7
+    assert select_best_temperature(found) == 0.7
 
 
 def test_test_problems_of_ones_own_need_no_stage_before(home, tmp_path):
@@ -346,7 +346,7 @@ def test_test_problems_of_ones_own_need_no_stage_before(home, tmp_path):
     rows = [{"problem": f"What is {n}?", "solution": f"It is $\\boxed{{\\frac{{{n}}}{{7}}}}$."} for n in range(3)]
     (home / "mine.jsonl").write_text("\n".join(map(json.dumps, rows)))
     metrics = evaluate(home, tmp_path, source="files", path="mine.jsonl", asked="mine.jsonl", **FEW)
-    table = tables.read(Problems, tmp_path / "asked.parquet")
+    table = tables.read_table(Problems, tmp_path / "asked.parquet")
     assert table["answer"].tolist() == [f"\\frac{{{n}}}{{7}}" for n in range(3)]
     assert metrics["asked"] == 3
     assert ("strict_greedy" in metrics, "rubric_greedy" in metrics) == (True, False), (
@@ -388,11 +388,11 @@ def test_what_is_left_out_of_ones_own_pairs_is_said(tmp_path, capsys):
     file.write_text(
         json.dumps({"prompt": "How?", "chosen": "So.", "rejected": "No.", "note": "x"}) + f"\n{unanswered}\n"
     )
-    assert len(stage.held_out_pairs(file)) == 1
+    assert len(stage.read_held_out_pairs(file)) == 1
     assert capsys.readouterr().err.splitlines() == [
         f"{file}: rows left out: 1 without an answer",
         f"{file}: not read: note (1 rows)",
     ]
     file.write_text(unanswered)
     with pytest.raises(StageError, match=r"expected pairs, found none; rows left out: 1 without an answer$"):
-        stage.held_out_pairs(file)
+        stage.read_held_out_pairs(file)

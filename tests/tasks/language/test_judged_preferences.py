@@ -40,8 +40,8 @@ def home(made, tmp_path_factory):
     annotator/.
     """
     root, words = tmp_path_factory.mktemp("judged"), models.load_tokenizer(made / "pretrained")
-    problems = tables.read(Problems, made / "problems/train.parquet").head(30)
-    tables.write(Problems, problems, root / "problems/train.parquet")
+    problems = tables.read_table(Problems, made / "problems/train.parquet").head(30)
+    tables.write_table(Problems, problems, root / "problems/train.parquet")
     rows = []
     for row in problems.itertuples():
         right = str(row.solution)
@@ -54,7 +54,7 @@ def home(made, tmp_path_factory):
                     **{"tokens": tokens, "logps": [-0.5] * len(tokens), "ended": True},
                 }
             )
-    tables.write(Responses, pd.DataFrame(rows), root / "responses/responses.parquet")
+    tables.write_table(Responses, pd.DataFrame(rows), root / "responses/responses.parquet")
     preferences(root, root / "annotator", source="annotator")
     return root
 
@@ -73,7 +73,7 @@ def preferences(home, out, record=None, pairs="no pairs", path="responses", **ch
 def responses_of(home):
     """The answers to each prompt, in order of the prompts' ids."""
     table = pd.read_parquet(home / "responses/responses.parquet")
-    return {prompt_id: tables.records(rows) for prompt_id, rows in table.groupby("prompt_id", sort=True)}
+    return {prompt_id: tables.list_records(rows) for prompt_id, rows in table.groupby("prompt_id", sort=True)}
 
 
 def rows_of(home, prompt_id):
@@ -87,7 +87,9 @@ def ids(home):
 @pytest.fixture(scope="module")
 def record(home):
     """The annotator's own rankings, as a person who had them would have written them, in another order of prompts."""
-    ranks = tables.read(Annotations, home / "annotator/annotations.parquet").set_index(["prompt_id", "sample"])["rank"]
+    ranks = tables.read_table(Annotations, home / "annotator/annotations.parquet").set_index(["prompt_id", "sample"])[
+        "rank"
+    ]
     lines = [line for name in reversed(ids(home)) for line in judged.ranking(rows_of(home, name), ranks.loc[name])]
     return judged.write(home / "judgements/anna.jsonl", lines)
 
@@ -96,7 +98,9 @@ def test_people_with_the_annotator_s_rankings_give_the_annotator_s_pairs(made, h
     """And the same batches of tokens to train on."""
     metrics, words = preferences(home, tmp_path, record, source="people"), models.load_tokenizer(made / "pretrained")
     for name in ("train", "test"):
-        ours, theirs = (tables.read(Comparisons, place / f"{name}.parquet") for place in (tmp_path, home / "annotator"))
+        ours, theirs = (
+            tables.read_table(Comparisons, place / f"{name}.parquet") for place in (tmp_path, home / "annotator")
+        )
         assert len(ours) > 10
         for column in READ:
             assert ours[column].map(str).tolist() == theirs[column].map(str).tolist(), column
@@ -110,7 +114,7 @@ def test_people_with_the_annotator_s_rankings_give_the_annotator_s_pairs(made, h
         ]
     assert metrics["judgements"] == {"pairwise": 0, "ranking": 30, "edit": 0}
     assert metrics["people"] == 1
-    ours, theirs = (tables.read(Rankings, place / "rankings.parquet") for place in (tmp_path, home / "annotator"))
+    ours, theirs = (tables.read_table(Rankings, place / "rankings.parquet") for place in (tmp_path, home / "annotator"))
     same = ["prompt_id", "prompt", "held_out", "sample", "response", "ended", "rank", "score"]
     assert ours[same].equals(theirs[same])
     assert ours["tokens"].map(list).tolist() == theirs["tokens"].map(list).tolist()
@@ -152,7 +156,7 @@ def test_each_person_s_pairs_or_the_majority_s(home, tmp_path):
     )
     assert (sum(each["pairs"].values()), sum(one["pairs"].values())) == (90, 30)
     assert each["people"] == one["people"] == 3
-    assert set(tables.read(Comparisons, tmp_path / "majority/train.parquet")["person"]) == {"majority"}
+    assert set(tables.read_table(Comparisons, tmp_path / "majority/train.parquet")["person"]) == {"majority"}
 
 
 def test_a_mixture_takes_people_s_word_before_the_annotator_s(home, tmp_path):
@@ -162,16 +166,16 @@ def test_a_mixture_takes_people_s_word_before_the_annotator_s(home, tmp_path):
     record = tmp_path / "record.jsonl"
     names = ids(home)[:10]
     judged.write(record, [line for one in names for line in judged.pair(rows_of(home, one)[:2], "b better")])
-    held = tables.read(Comparisons, home / "annotator/test.parquet")
+    held = tables.read_table(Comparisons, home / "annotator/test.parquet")
     (home / "mine").mkdir()
-    first = next(row["prompt"] for row in tables.records(held) if row["prompt_id"] not in names)
+    first = next(row["prompt"] for row in tables.list_records(held) if row["prompt_id"] not in names)
     asked = [first, "Why?", "How?", "Who?"]
     given = [{"prompt": text, "chosen": "so", "rejected": "no"} for text in asked]
     (home / "mine/train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in given))
     (home / "mine/test.jsonl").write_text(json.dumps({**given[3], "prompt": "What?"}) + "\n")
     shares = {"annotator": 1.0, "people": 1.0, "files": 1.0, "hub": 0.0}
     metrics = preferences(home, tmp_path / "out", record, pairs="mine", source="mixture", mixture=shares)
-    table = pd.concat([tables.read(Comparisons, tmp_path / f"out/{name}.parquet") for name in ("train", "test")])
+    table = pd.concat([tables.read_table(Comparisons, tmp_path / f"out/{name}.parquet") for name in ("train", "test")])
     by_people = table[table["person"] == "anna"]
     assert set(by_people["prompt_id"]) == set(names)
     assert not set(names) & set(table[table["person"] == ""]["prompt_id"])
@@ -180,7 +184,7 @@ def test_a_mixture_takes_people_s_word_before_the_annotator_s(home, tmp_path):
     train, test = (set(pd.read_parquet(tmp_path / f"out/{name}.parquet")["prompt"]) for name in ("train", "test"))
     assert not train & test
     assert table["chosen_tokens"].isna().sum() == 4, "of files"
-    ranked = tables.read(Rankings, tmp_path / "out/rankings.parquet")
+    ranked = tables.read_table(Rankings, tmp_path / "out/rankings.parquet")
     assert set(ranked["person"]) == {"anna", "annotator"}
 
 

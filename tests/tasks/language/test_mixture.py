@@ -3,7 +3,7 @@ import json
 import pytest
 from pydantic import ValidationError
 
-from flows.params.checking import validate
+from flows.params.checking import validate_params
 from flows.params.files import ParameterError
 from tasks.common import tables
 from tasks.common.errors import StageError
@@ -34,7 +34,7 @@ def of(name, source, weight=1.0, reward="policy", location="sums.jsonl", hub=(No
 def mixed(made, raw, out, *datasets, **changes):
     config = {**PARAMS["mixture"], "prompts": 20, "skip": 30, "datasets": [*datasets], **changes}
     metrics = run(MixtureConfig.model_validate(config), made / "problems", raw, out)
-    return metrics, tables.read(Prompts, out / "prompts.parquet")
+    return metrics, tables.read_table(Prompts, out / "prompts.parquet")
 
 
 BOTH = (of("own", "problems", 3.0, location=""), of("sums", "file", 1.0, "rubric"))
@@ -80,7 +80,7 @@ def test_nothing_that_is_judged_elsewhere_and_nothing_twice(made, raw, tmp_path)
     """A file holds the validation and test problems, and each other problem twice; a second data set has the same
     file.
     """
-    held_out = [tables.read(Problems, made / f"problems/{name}.parquet") for name in ("validation", "test")]
+    held_out = [tables.read_table(Problems, made / f"problems/{name}.parquet") for name in ("validation", "test")]
     judged = {row.question: row.solution for table in held_out for row in table.itertuples()}
     rows = [{"question": question, "answer": solution} for question, solution in judged.items()]
     folder = raw([*ROWS, *rows, *ROWS])
@@ -138,13 +138,13 @@ def test_a_hub_sets_keys_are_asked_for_and_of_no_other_set(entry, line):
     with pytest.raises(ValidationError, match=line.rpartition(",")[0].partition(": ")[2]):
         MixtureConfig.model_validate(values)
     with pytest.raises(ParameterError) as told:
-        validate({"mixture": values}, {"mixture": MixtureConfig}, {})
+        validate_params({"mixture": values}, {"mixture": MixtureConfig}, {})
     assert str(told.value) == f"params.yaml: mixture.datasets.0.{line}"
 
 
 def test_problems_that_sft_has_seen_are_passed_over(made, raw, tmp_path):
     _, table = mixed(made, raw(), tmp_path / "out", BOTH[0], skip=45, prompts=100)
-    train = tables.read(Problems, made / "problems/train.parquet")
+    train = tables.read_table(Problems, made / "problems/train.parquet")
     assert sorted(table["question"]) == sorted(train["question"].iloc[45:])
     assert set(table["prompt_id"]) == {f"own/{name}" for name in train["problem_id"].iloc[45:]}
 
@@ -173,7 +173,7 @@ def test_what_cannot_be_mixed_is_one_line(made, raw, tmp_path, datasets, changes
 
 
 def held_out(out):
-    return tables.read(Prompts, out / "validation.parquet")
+    return tables.read_table(Prompts, out / "validation.parquet")
 
 
 def test_validation_problems_are_held_out_as_the_stage_that_trains_judges(made, raw, tmp_path):
@@ -182,7 +182,7 @@ def test_validation_problems_are_held_out_as_the_stage_that_trains_judges(made, 
     for name, sets in (("one", twice[:1]), ("two", twice)):
         assert mixed(made, raw(), tmp_path / name, *sets)[0]["validation"] == 8
         table = held_out(tmp_path / name)
-        problems = tables.read(Problems, made / "problems/validation.parquet")
+        problems = tables.read_table(Problems, made / "problems/validation.parquet")
         assert table["prompt_id"].tolist() == problems["problem_id"].tolist()
         assert set(table["reward"]) == {"policy"}
         for column in ("question", "solution", "answer"):
@@ -270,7 +270,7 @@ def test_what_is_left_out_of_a_set_is_counted(made, raw, tmp_path):
     repeats.
     """
     held_out = [
-        tables.read(Problems, made / f"problems/{name}.parquet")["question"][0] for name in ("validation", "test")
+        tables.read_table(Problems, made / f"problems/{name}.parquet")["question"][0] for name in ("validation", "test")
     ]
     talks = [[{"role": "user", "content": f"Tell me of {n}."}, {"role": "user", "content": "Go on."}] for n in range(6)]
     rows = [*ROWS, *ROWS[:3], *({"prompt": text} for text in held_out), *({"prompt": turns} for turns in talks)]
@@ -290,6 +290,6 @@ def test_a_file_without_rows_is_named(made, raw, tmp_path):
     (raw() / "sums.jsonl").rename(tmp_path / "raw/test.jsonl")
     with pytest.raises(StageError, match=r"raw: there are no prompts"):
         mixed(made, tmp_path / "raw", tmp_path / "out", of("sums", "file", location="."))
-    asked = tables.read(Problems, made / "problems/test.parquet")["question"]
+    asked = tables.read_table(Problems, made / "problems/test.parquet")["question"]
     with pytest.raises(StageError, match=r"^mixture: no prompt is left of sums: validation or test asks each of them$"):
         mixed(made, raw([{"prompt": text} for text in asked]), tmp_path / "out", of("sums", "file"))

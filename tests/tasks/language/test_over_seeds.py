@@ -4,10 +4,14 @@ import pandas as pd
 import pytest
 
 from tasks.common.estimates import Estimate
-from tasks.language.reporting.differences import Difference, differences
-from tasks.language.reporting.over_seeds import joined, over_problems, over_seeds
+from tasks.language.reporting.differences import Difference, compute_differences
+from tasks.language.reporting.over_seeds import (
+    average_results_over_problems,
+    average_results_over_seeds,
+    join_score_tables,
+)
 from tasks.language.reporting.scoreboard import Results
-from tasks.seeds.sentences import sentences
+from tasks.seeds.sentences import format_seed_conclusions
 
 PROBLEMS = [f"p{number}" for number in range(8)]
 
@@ -27,7 +31,7 @@ def results(sft: pd.DataFrame, dpo: pd.DataFrame) -> Results:
         {"sft": judged(sft), "dpo": judged(dpo)},
         "sft",
         {"sft": 0.0, "dpo": 0.0},
-        {"dpo": differences({"dpo": dpo}, sft, 2)["dpo"]},
+        {"dpo": compute_differences({"dpo": dpo}, sft, 2)["dpo"]},
     )
 
 
@@ -35,11 +39,11 @@ SFT = measured(0, 1)
 # dpo of three seeds: 4, 5 and 6 of 8 right
 DPO = [measured(0, 1, 2, 3), measured(0, 1, 2, 3, 4), measured(0, 1, 2, 3, 4, 5)]
 SEEDS = [results(SFT, dpo) for dpo in DPO]
-BESIDE = over_problems(SEEDS, [{"sft": SFT, "dpo": dpo} for dpo in DPO], 2)
+BESIDE = average_results_over_problems(SEEDS, [{"sft": SFT, "dpo": dpo} for dpo in DPO], 2)
 
 
 def test_means_and_changes_are_over_seeds() -> None:
-    merged = over_seeds(SEEDS)
+    merged = average_results_over_seeds(SEEDS)
     # 0.5, 0.625, 0.75: mean 0.625, deviation 0.125: half 0.310518
     assert vars(merged.judged["dpo"]["strict_greedy"]) == pytest.approx(
         {"mean": 0.625, "low": 0.314482, "high": 0.935518}, abs=1e-5
@@ -54,7 +58,7 @@ def test_beside_them_a_problems_mean_over_seeds_counts() -> None:
     change = BESIDE.changes["dpo"]["strict_greedy"]
     # of the 8 problems the difference is 0, 0, 1, 1, 2/3, 1/3, 0, 0
     averaged = pd.DataFrame({"strict_greedy": [1, 1, 1, 1, 2 / 3, 1 / 3, 0, 0]}, index=PROBLEMS)
-    assert change == differences({"dpo": averaged}, SFT, 2)["dpo"]["strict_greedy"]
+    assert change == compute_differences({"dpo": averaged}, SFT, 2)["dpo"]["strict_greedy"]
     assert change.estimate.mean == pytest.approx(0.375)
     assert BESIDE.judged["dpo"]["strict_greedy"].low == pytest.approx(0.625 - 0.2)
 
@@ -67,20 +71,20 @@ def test_an_arrow_tells_what_a_change_rests_on() -> None:
         return Results(judged, "sft", {}, change)
 
     def mark(seeds: Results, problems: Results) -> str:
-        [table] = [one for one in joined(seeds, problems) if one.title == "At a glance"]
+        [table] = [one for one in join_score_tables(seeds, problems) if one.title == "At a glance"]
         return dict(table.rows)["dpo"][0]["mark"]
 
     up, around, down = with_side(0.1, 0.3), with_side(-0.1, 0.3), with_side(-0.3, -0.1)
     assert [mark(up, up), mark(around, up), mark(around, down), mark(down, down), mark(up, around)] == [
         *("▲", "△", "▽", "▼", "")
     ]
-    table = joined(up, down)[0]
+    table = join_score_tables(up, down)[0]
     assert dict(table.rows)["dpo"][0]["interval"] == "seeds 0.90 to 1.10; problems 0.90 to 1.10"
 
 
 def test_a_number_that_one_seed_lacks_is_left_out() -> None:
     lacking = Results({"sft": {}, "dpo": {}}, "sft", {}, {"dpo": {}})
-    assert over_seeds([SEEDS[0], lacking]).judged == {"sft": {}, "dpo": {}}
+    assert average_results_over_seeds([SEEDS[0], lacking]).judged == {"sft": {}, "dpo": {}}
 
 
 @pytest.mark.parametrize(
@@ -99,9 +103,9 @@ def test_a_number_that_one_seed_lacks_is_left_out() -> None:
 def test_the_sentence_says_what_a_difference_rests_on(right: list[tuple[int, ...]], rest: str) -> None:
     tables = [measured(*one) for one in right]
     each = [results(SFT, table) for table in tables]
-    beside = over_problems(each, [{"sft": SFT, "dpo": table} for table in tables], 2)
-    merged = over_seeds(each)
-    said = sentences(merged, beside, "none", ["0", "1", "2"])
+    beside = average_results_over_problems(each, [{"sft": SFT, "dpo": table} for table in tables], 2)
+    merged = average_results_over_seeds(each)
+    said = format_seed_conclusions(merged, beside, "none", ["0", "1", "2"])
     assert rest in " ".join(said), said
 
 
@@ -112,7 +116,7 @@ def test_columns_of_which_nothing_is_known_over_seeds_are_left_out() -> None:
     seeds = Results(
         {name: dict.fromkeys(names, half) for name in ("sft", "dpo")}, "sft", {"sft": 1.0, "dpo": 1.0}, change
     )
-    [table] = [one for one in joined(seeds, seeds) if one.title == "At a glance"]
+    [table] = [one for one in join_score_tables(seeds, seeds) if one.title == "At a glance"]
     assert "change" in table.columns
     assert "gained, lost" not in table.columns, "which is of one seed's answers"
     assert {len(cells) for _, cells in table.rows} == {len(table.columns)}

@@ -58,11 +58,11 @@ def test_demonstrations(made, tmp_path):
     for changed, what in (("train", "demonstrations"), ("validation", "held-out demonstrations")):
         home = tmp_path / changed
         for part in ("train", "validation"):
-            table = tables.read(Demonstrations, made / f"demonstrations/{part}.parquet").head(8)
+            table = tables.read_table(Demonstrations, made / f"demonstrations/{part}.parquet").head(8)
             if part == changed:
-                turns = forms.from_json(table.loc[3, "messages"])
-                table.loc[3, "messages"] = forms.as_json([*turns[:-1], {**turns[-1], "content": LONG}])
-            tables.write(Demonstrations, table, home / f"demonstrations/{part}.parquet")
+                turns = forms.parse_messages_json(table.loc[3, "messages"])
+                table.loc[3, "messages"] = forms.dump_messages_json([*turns[:-1], {**turns[-1], "content": LONG}])
+            tables.write_table(Demonstrations, table, home / f"demonstrations/{part}.parquet")
         (home / "pretrained").symlink_to(made / "pretrained")
         line = told(lambda home=home: test_sft.tune(home, home / "out"), home / "pretrained", "sft.max_length")
         assert f"the {what} has" in line
@@ -75,7 +75,7 @@ def test_comparisons(easy_sums, tmp_path, stage):
     for split in ("train", "test"):
         table = pd.read_parquet(easy_sums / f"preferences/{split}.parquet").head(6)
         table.loc[0, "rejected"] = LONG
-        tables.write(Comparisons, table, tmp_path / f"preferences/{split}.parquet")
+        tables.write_table(Comparisons, table, tmp_path / f"preferences/{split}.parquet")
     name = stage.__name__.rpartition("test_")[2]
     line = told(
         lambda: stage.fit(easy_sums, tmp_path / "preferences", tmp_path / "out"),

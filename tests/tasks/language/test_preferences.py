@@ -11,8 +11,8 @@ from tasks.common.errors import StageError
 from tasks.language.configs.preferences import PreferencesConfig
 from tasks.language.data import forms, prompts
 from tasks.language.data.comparisons import ComparisonSet
-from tasks.language.preferences import _of_scores, run
-from tasks.language.reward_modelling.on_pairs import accuracies
+from tasks.language.preferences import _compute_score_metrics, run
+from tasks.language.reward_modelling.on_pairs import compute_pair_accuracies
 from tasks.language.tables.preferences import Annotations, Comparisons
 from tasks.language.tables.problems import Problems
 from tasks.language.tables.responses import Responses
@@ -63,8 +63,8 @@ def annotatable(tmp_path_factory):
                     "ended": sample != 3,
                 }
             )
-    tables.write(Problems, pd.DataFrame(problems), home / "problems" / "train.parquet")
-    tables.write(Responses, pd.DataFrame(responses), home / "responses" / "responses.parquet")
+    tables.write_table(Problems, pd.DataFrame(problems), home / "problems" / "train.parquet")
+    tables.write_table(Responses, pd.DataFrame(responses), home / "responses" / "responses.parquet")
     return home
 
 
@@ -98,8 +98,8 @@ def comparisons(out):
 def test_scores_ranks_and_pairs_of_a_perfect_annotator(annotated):
     metrics, out = annotated
     for name in ("train", "test"):
-        tables.read(Comparisons, out / f"{name}.parquet")  # as the schema has them
-    annotations = tables.read(Annotations, out / "annotations.parquet")
+        tables.read_table(Comparisons, out / f"{name}.parquet")  # as the schema has them
+    annotations = tables.read_table(Annotations, out / "annotations.parquet")
     one = annotations[annotations["prompt_id"] == "train-5"].sort_values("sample")
     assert one["total"].tolist() == [2, 10, 7, 9]
     assert one["rank"].tolist() == [4, 1, 3, 2]
@@ -193,7 +193,7 @@ def test_flipped_counts_what_the_scores_tell_apart():
             "rejected_score": [rejected for _, rejected in gaps],
         }
     )
-    metrics = _of_scores(compared, {"annotator"})
+    metrics = _compute_score_metrics(compared, {"annotator"})
     assert metrics["flipped"] == pytest.approx(1 / 3)
     assert metrics["equal_scores"] == pytest.approx(1 / 4)
 
@@ -243,7 +243,7 @@ def test_given_pairs_are_split_by_prompt_and_counted(tmp_path):
         "left_out": 0,
         "contradicted": 0,
     }
-    train, test = (set(tables.read(Comparisons, out / f"{name}.parquet")["prompt"]) for name in ("train", "test"))
+    train, test = (set(tables.read_table(Comparisons, out / f"{name}.parquet")["prompt"]) for name in ("train", "test"))
     assert len(train) == 6
     assert not train & test
     assert not (out / "annotations.parquet").exists()
@@ -256,7 +256,7 @@ def test_pairs_that_differ_in_spaces_are_one_prompt_and_empty_answers_are_left_o
     metrics, out = given(tmp_path, [*rows, *empty])
     assert (metrics["left_out"], sum(metrics["pairs"].values())) == (1, 25), "an empty rejected answer stays"
     train, test = (
-        {text.strip() for text in tables.read(Comparisons, out / f"{name}.parquet")["prompt"]}
+        {text.strip() for text in tables.read_table(Comparisons, out / f"{name}.parquet")["prompt"]}
         for name in ("train", "test")
     )
     assert not train & test
@@ -272,7 +272,7 @@ def test_given_scores_levels_and_held_out_files_are_kept(tmp_path):
     assert metrics["given_scores"] == (5 + 2 / 2) / 8
     assert metrics["contradicted"] == 1, "9, 9, 9, 5, 5, 1, 9 and 9 against 5"
     assert (metrics["strong"], metrics["duplicates"], metrics["pairs"]) == (6 / 8, 1, {"train": 5, "test": 3})
-    table = tables.read(Comparisons, out / "test.parquet")
+    table = tables.read_table(Comparisons, out / "test.parquet")
     assert {*zip(table["prompt"], table["chosen_score"], table["strength"], strict=True)} == {
         ("Question 6?", 9.0, "a better"),
         ("Question 7?", 9.0, "a better"),
@@ -329,7 +329,7 @@ BEFORE = [{"role": "user", "content": "Hi there."}, {"role": "assistant", "conte
 def learnable(made):
     """Pairs from the made problems: the solution against one with ten times its number, half after other turns."""
     rows = []
-    for n, row in enumerate(tables.read(Problems, made / "problems/train.parquet").itertuples()):
+    for n, row in enumerate(tables.read_table(Problems, made / "problems/train.parquet").itertuples()):
         asked = {"role": "user", "content": row.question}
         wrong = str(row.solution).replace(str(row.answer), f"{row.answer}0")
         rows.append({"prompt": [*BEFORE, asked] if n % 2 else [asked], "chosen": row.solution, "rejected": wrong})
@@ -343,28 +343,28 @@ def test_given_pairs_are_learned_from(made, learnable, tmp_path):
     """
     metrics, out = given(tmp_path, learnable, test_share=0.3)
     assert metrics["pairs"] == {"train": 42, "test": 18}
-    table = tables.read(Comparisons, out / "train.parquet")
+    table = tables.read_table(Comparisons, out / "train.parquet")
     assert {bool(history) for history in table["history"]} == {True, False}
     found = test_reward_model.fit(made, out, tmp_path / "reward_model", epochs=8)
     assert found["accuracy"] > 0.8
     assert "against_points" not in found
     test_dpo.fit(made, out, tmp_path / "dpo", epochs=6, learning_rate=0.003)
     words, margins = models.load_tokenizer(made / "pretrained"), []
-    held_out = ComparisonSet(tables.read(Comparisons, out / "test.parquet"), words)
+    held_out = ComparisonSet(tables.read_table(Comparisons, out / "test.parquet"), words)
     for model in (made / "pretrained", tmp_path / "dpo/model"):
-        margins.append(held_out.margins(dpo.reference_logps(models.load_model(model), held_out.responses(8))))
+        margins.append(held_out.margins(dpo.compute_reference_logps(models.load_model(model), held_out.responses(8))))
     assert (margins[1] > margins[0]).double().mean() > 0.8
 
 
 def test_a_history_is_in_the_tokens_of_the_prompt(made, learnable, tmp_path):
     """A template without system prompts refuses a pair with one, in a line that names it."""
     words = models.load_tokenizer(made / "pretrained")
-    asked = words.decode(prompts.encode(words, *forms.split_prompt(learnable[1]["prompt"])))
+    asked = words.decode(prompts.encode_prompt_with_history(words, *forms.split_prompt(learnable[1]["prompt"])))
     question = learnable[1]["prompt"][-1]["content"]
     assert asked == f"<|user|>Hi there.<|assistant|>Yes?<|end|><|user|>{question}<|assistant|>"
     _, out = given(tmp_path, learnable)
-    table = tables.read(Comparisons, out / "train.parquet")
-    assert "against_points" not in accuracies(table, torch.zeros(len(table))), (
+    table = tables.read_table(Comparisons, out / "train.parquet")
+    assert "against_points" not in compute_pair_accuracies(table, torch.zeros(len(table))), (
         "without scores there is no order by them"
     )
     compared = ComparisonSet(table, words)
@@ -373,7 +373,7 @@ def test_a_history_is_in_the_tokens_of_the_prompt(made, learnable, tmp_path):
     for text, prompt, history in zip(asked, by_prompt["prompt"], by_prompt["history"], strict=True):
         assert text.count(prompt) == 1
         assert text.startswith("<|user|>Hi there.") == bool(history)
-    system = forms.as_json([{"role": "system", "content": "Be brief."}])
+    system = forms.dump_messages_json([{"role": "system", "content": "Be brief."}])
     with pytest.raises(
         StageError, match=r"^comparisons: prompt-\d+: message 1 \(system\): the chat template has no such role"
     ):
@@ -392,7 +392,7 @@ def test_real_pairs(tmp_path):
     assert sum(metrics["pairs"].values()) + counted == 1200
     assert metrics["pairs"]["test"] > 190
     train, test = (
-        set(tables.read(Comparisons, tmp_path / f"out/{name}.parquet")["prompt"]) for name in ("train", "test")
+        set(tables.read_table(Comparisons, tmp_path / f"out/{name}.parquet")["prompt"]) for name in ("train", "test")
     )
     assert not train & test
     assert metrics["given_scores"] > 0.9

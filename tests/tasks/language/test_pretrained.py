@@ -12,7 +12,7 @@ from tasks.common.documents import Documents
 from tasks.common.errors import StageError
 from tasks.language.configs.pretrained import PretrainedConfig
 from tasks.language.data import chat
-from tasks.language.pretrained import packed, run
+from tasks.language.pretrained import iterate_packed_batches, run
 from tests import repository
 from tests.conftest import changed, tiny
 from tests.tasks.tiny import llama
@@ -35,10 +35,10 @@ def test_rows_hold_every_document_end_to_end(words):
     texts = [f"{n} + 1 = {n + 1}." for n in range(40)]
     config = CONFIG.model_copy(update={"context": 32, "batch_size": 1, "steps": 40})
     stream = [token for text in texts for token in [words.bos_token_id, *words(text)["input_ids"]]]
-    rows = {tuple(batch.tokens[0].tolist()) for batch in packed(texts, words, config)}
+    rows = {tuple(batch.tokens[0].tolist()) for batch in iterate_packed_batches(texts, words, config)}
     whole = len(stream) // 32
     assert rows == {tuple(stream[32 * n : 32 * n + 32]) for n in range(whole)}
-    first = next(packed(texts, words, config))
+    first = next(iterate_packed_batches(texts, words, config))
     assert first.response.all()
     assert first.attention.all()
 
@@ -46,7 +46,11 @@ def test_rows_hold_every_document_end_to_end(words):
 def test_each_row_is_read_before_any_is_read_again(words):
     texts = [f"{n} + 1 = {n + 1}." for n in range(40)]
     config = CONFIG.model_copy(update={"context": 32, "batch_size": 2, "steps": 1000})
-    rows = [tuple(row) for batch in islice(packed(texts, words, config), 50) for row in batch.tokens.tolist()]
+    rows = [
+        tuple(row)
+        for batch in islice(iterate_packed_batches(texts, words, config), 50)
+        for row in batch.tokens.tolist()
+    ]
     count = len(set(rows))
     assert len(set(rows[:count])) == len(set(rows[count : 2 * count])) == count
     assert rows[:count] != rows[count : 2 * count]
@@ -55,14 +59,17 @@ def test_each_row_is_read_before_any_is_read_again(words):
 def test_training_that_goes_on_reads_the_batches_that_are_left(words):
     texts = [f"{n} + 1 = {n + 1}." for n in range(40)]
     config = CONFIG.model_copy(update={"context": 32, "batch_size": 2, "steps": 9})
-    whole, left = ([batch.tokens.tolist() for batch in packed(texts, words, config, *start)] for start in ((), (5,)))
+    whole, left = (
+        [batch.tokens.tolist() for batch in iterate_packed_batches(texts, words, config, *start)]
+        for start in ((), (5,))
+    )
     assert len(whole) == 9
     assert left == whole[5:]
 
 
 def test_a_corpus_too_short_is_named(words):
     with pytest.raises(StageError, match=r"data/corpus: \d+ tokens do not fill one row of pretrained.context = 192"):
-        next(packed(["1 + 1 = 2."], words, CONFIG))
+        next(iterate_packed_batches(["1 + 1 = 2."], words, CONFIG))
 
 
 def test_a_new_model_has_the_sizes_asked_for(made):
@@ -91,7 +98,7 @@ def test_it_learns_the_text(made, tmp_path):
     """It is better than the best guess without context, the corpus's own token frequencies."""
     pretrain(made, tmp_path, steps=18, learning_rate=0.03)
     words = models.load_tokenizer(made / "tokenizer")
-    texts = tables.read(Documents, made / "corpus" / "corpus.parquet")["text"].tolist()
+    texts = tables.read_table(Documents, made / "corpus" / "corpus.parquet")["text"].tolist()
     counts = torch.bincount(torch.tensor([token for text in texts for token in words(text)["input_ids"]])).double()
     share = counts[counts > 0] / counts.sum()
     entropy = -(share * share.log()).sum().item()

@@ -15,7 +15,7 @@ from tasks.common.errors import StageError
 from tasks.language.configs.problems import HabitsConfig, ProblemsConfig
 from tasks.language.data import forms, word_problems
 from tasks.language.data.word_problems import ProblemKind
-from tasks.language.problems import SPLITS, generated, run
+from tasks.language.problems import SPLITS, generate_problem_splits, run
 from tasks.language.tables.problems import OTHER_KINDS, Demonstrations, Problems
 from tests import repository
 from tests.conftest import tiny
@@ -38,7 +38,7 @@ def chains(rows):
 @given(st.integers(0, 2**31), st.integers(30, 60))
 @settings(max_examples=25)
 def test_generated_splits_share_no_question_and_no_arithmetic(seed, largest):
-    splits = generated(CONFIG.model_copy(update={"seed": seed, "largest": largest}))
+    splits = generate_problem_splits(CONFIG.model_copy(update={"seed": seed, "largest": largest}))
     assert {name: len(rows) for name, rows in splits.items()} == {"train": 60, "validation": 8, "test": 8}
     questions = [row["question"] for rows in splits.values() for row in rows]
     assert len(set(questions)) == len(questions)
@@ -59,11 +59,11 @@ def unseen(table):
 
 def test_sets_of_another_kind(tmp_path):
     run(CONFIG.model_copy(update={"other_kinds": 6}), tmp_path, tmp_path / "out")
-    sets = {name: tables.read(Problems, tmp_path / f"out/{name}.parquet") for name in OTHER_KINDS}
+    sets = {name: tables.read_table(Problems, tmp_path / f"out/{name}.parquet") for name in OTHER_KINDS}
     assert sets["longer"]["steps"].tolist() == [4, 5] * 3
     assert all(CONFIG.largest < max(of) <= CONFIG.largest + 10 for of in numbers(sets["larger"]))
     assert sets["words"]["question"].str.contains("|".join(word_problems.OTHER_WORDS.items.split())).all()
-    splits = {name: tables.read(Problems, tmp_path / f"out/{name}.parquet") for name in SPLITS}
+    splits = {name: tables.read_table(Problems, tmp_path / f"out/{name}.parquet") for name in SPLITS}
     for name, table in {**sets, **splits}.items():
         assert unseen(table) == [name == "sums"] * len(table)
         assert name in splits or len(chains(table.to_dict("records"))) == len(table) == 6
@@ -72,17 +72,19 @@ def test_sets_of_another_kind(tmp_path):
 
 def test_what_steps_there_are_follows_the_weights():
     config = {"one_step": 0.0, "two_steps": 1.0, "three_steps": 0.0}
-    assert {row["steps"] for row in generated(CONFIG.model_copy(update=config))["train"]} == {2}
+    assert {row["steps"] for row in generate_problem_splits(CONFIG.model_copy(update=config))["train"]} == {2}
     with pytest.raises(ValidationError, match="expected a number above 0 here or in one_step or two_steps"):
         ProblemsConfig.model_validate({**CONFIG.model_dump(), **dict.fromkeys(config, 0.0)})
 
 
 def test_too_few_problems_exist(monkeypatch):
     """Three problems, drawn again and again; the splits want 76."""
-    drawn = itertools.cycle([word_problems.generate(random.Random(seed), ProblemKind(1, 30)) for seed in range(3)])
-    monkeypatch.setattr(word_problems, "generate", lambda *_: next(drawn))
+    drawn = itertools.cycle(
+        [word_problems.generate_word_problem(random.Random(seed), ProblemKind(1, 30)) for seed in range(3)]
+    )
+    monkeypatch.setattr(word_problems, "generate_word_problem", lambda *_: next(drawn))
     with pytest.raises(StageError, match=r"too few different problems exist; raise problems\.largest"):
-        generated(CONFIG)
+        generate_problem_splits(CONFIG)
 
 
 def test_the_stage_writes_the_same_bytes_for_the_same_seed(tmp_path):
@@ -100,9 +102,9 @@ def test_demonstrations_are_of_the_problems(files, tmp_path, source, part):
     habits = HabitsConfig(shortcut=0.5, unnamed=1.0, opening=0.0, closing=0.0, repeated=0.0)
     config = (files() if source == "files" else CONFIG).model_copy(update={"habits": habits})
     train = made(config, tmp_path)[part]
-    shown = tables.read(Demonstrations, tmp_path / "out" / f"{part}_demonstrations.parquet")
+    shown = tables.read_table(Demonstrations, tmp_path / "out" / f"{part}_demonstrations.parquet")
     assert shown["demonstration_id"].tolist() == train["problem_id"].tolist()
-    asked, answered = zip(*map(forms.from_json, shown["messages"]), strict=True)
+    asked, answered = zip(*map(forms.parse_messages_json, shown["messages"]), strict=True)
     assert [*asked] == [{"role": "user", "content": question} for question in train["question"]]
     assert {turn["role"] for turn in answered} == {"assistant"}
     responses = pd.Series([turn["content"] for turn in answered])
@@ -124,7 +126,7 @@ def files(tmp_path):
 
 def made(config, tmp_path):
     run(config, tmp_path, tmp_path / "out")
-    return {name: tables.read(Problems, tmp_path / "out" / f"{name}.parquet") for name in SPLITS}
+    return {name: tables.read_table(Problems, tmp_path / "out" / f"{name}.parquet") for name in SPLITS}
 
 
 def test_files_are_read_and_split(files, tmp_path):
@@ -170,10 +172,10 @@ def test_problems_without_solutions_have_no_demonstrations(files, tmp_path):
     rows = [{"problem": f"Find {n}.", "answer": n} for n in range(40)]
     found = made(files(train=rows[:30], test=rows[30:]), tmp_path)
     assert found["test"]["answer"].tolist() == [str(n) for n in range(30, 38)]
-    assert tables.read(Demonstrations, tmp_path / "out/train_demonstrations.parquet").empty
+    assert tables.read_table(Demonstrations, tmp_path / "out/train_demonstrations.parquet").empty
     solved = [{**row, "solution": f"It is {row['answer']}."} for row in rows[:30]]
     train = made(files(train=[*solved[:29], rows[29]], test=rows[30:]), tmp_path)["train"]
-    shown = tables.read(Demonstrations, tmp_path / "out/train_demonstrations.parquet")
+    shown = tables.read_table(Demonstrations, tmp_path / "out/train_demonstrations.parquet")
     assert shown["demonstration_id"].tolist() == train["problem_id"][train["solution"] != ""].tolist()
     assert 21 <= len(shown) <= 22
 
@@ -197,7 +199,7 @@ def test_splits_may_be_files_of_another_type(tmp_path, kind):
 
 def test_conversations_that_end_alike_are_different_problems(files, tmp_path):
     """`Go on.` after one question is not `Go on.` after another."""
-    rows = [{"messages": [*forms.joined_prompt(f"Tell me of {n}."), *forms.joined_prompt("Go on.")]} for n in range(40)]
+    rows = [{"messages": [*forms.join_prompt(f"Tell me of {n}."), *forms.join_prompt("Go on.")]} for n in range(40)]
     metrics = run(files(train=[*rows[:30], rows[3], rows[35]], test=rows[30:]), tmp_path, tmp_path / "out")
     assert metrics == {"train": 22, "validation": 8, "test": 8, "repeated": 1, "leaked": 1}
 
@@ -210,7 +212,7 @@ def test_real_gsm8k(tmp_path):
     assert metrics["train"] + 500 <= 7473
     assert metrics["test"] <= 1319
     assert metrics["train"] > 6900
-    found = {name: tables.read(Problems, tmp_path / f"{name}.parquet") for name in SPLITS}
+    found = {name: tables.read_table(Problems, tmp_path / f"{name}.parquet") for name in SPLITS}
     first = found["test"].iloc[0]
     assert first["question"].startswith("Janet\u2019s ducks lay 16 eggs per day.")
     assert (first["answer"], first["steps"]) == ("18", 2)

@@ -3,7 +3,7 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from tasks.algorithms.language.advantages import at_last_token
+from tasks.algorithms.language.advantages import put_scores_at_last_token
 from tasks.language.training.environment import SamplingEnvironment
 from tests.tasks.policies import train
 
@@ -57,7 +57,7 @@ def test_the_running_mean_is_that_of_the_steps_before(curve_of):
 def half_at_once(_, __, found):
     """A reward of which half is paid at the first token."""
     mask = found.completions.mask
-    paid = at_last_token(found.rewards / 2, mask)
+    paid = put_scores_at_last_token(found.rewards / 2, mask)
     paid[:, 0] += found.rewards / 2
     return replace(found, paid=paid)
 

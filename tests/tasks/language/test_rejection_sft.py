@@ -20,10 +20,10 @@ def tuned(ready, tmp_path_factory):
 
 def test_the_answers_it_learned_from_are_to_the_first_prompts(ready, tuned):
     metrics, out = tuned
-    chosen = tables.read(Demonstrations, out / "model/selected.parquet")
-    mixture = tables.read(Prompts, ready / "mixture/prompts.parquet").head(8)
+    chosen = tables.read_table(Demonstrations, out / "model/selected.parquet")
+    mixture = tables.read_table(Prompts, ready / "mixture/prompts.parquet").head(8)
     assert chosen["demonstration_id"].tolist() == mixture["prompt_id"].tolist()
-    asked = [turns[:-1] for turns in map(forms.from_json, chosen["messages"])]
+    asked = [turns[:-1] for turns in map(forms.parse_messages_json, chosen["messages"])]
     assert asked == [[{"role": "user", "content": question}] for question in mixture["question"]]
     assert (metrics["prompts"], metrics["selected"]) == (8, 8)
     assert metrics["reward_of_best"] > metrics["reward"]
@@ -50,7 +50,7 @@ def test_an_empty_answer_teaches_nothing(ready, tmp_path, monkeypatch):
 
     def by_shortness(self, asked, responses, ended):
         texts = [
-            chat.decode(self.tokenizer, row[kept], done)
+            chat.decode_response(self.tokenizer, row[kept], done)
             for row, kept, done in zip(responses.tokens, responses.mask, ended, strict=True)
         ]
         answers.extend(texts)
@@ -60,9 +60,9 @@ def test_an_empty_answer_teaches_nothing(ready, tmp_path, monkeypatch):
     monkeypatch.setattr(Judge, "__call__", by_shortness)
     metrics = train("rejection_sft", ready, tmp_path, minimum_reward=-1e9, samples=400, max_new_tokens=2)
     said = [[text for text in answers[start : start + 400] if text] for start in range(0, len(answers), 400)]
-    chosen = tables.read(Demonstrations, tmp_path / "model/selected.parquet")
+    chosen = tables.read_table(Demonstrations, tmp_path / "model/selected.parquet")
     assert "" in answers
-    learned = [turns[-1] for turns in map(forms.from_json, chosen["messages"])]
+    learned = [turns[-1] for turns in map(forms.parse_messages_json, chosen["messages"])]
     best = [min(texts, key=len) for texts in said if texts]
     assert learned == [{"role": "assistant", "content": text} for text in best]
     assert metrics["reward_of_best"] > -sum(map(len, best)) / len(best)
@@ -94,8 +94,8 @@ def test_an_answer_without_a_reward_is_never_chosen(ready, tmp_path, monkeypatch
     assert (metrics["prompts"], metrics["selected"], metrics["unjudged"]) == (8, 7, 1)
     assert (metrics["reward"], metrics["reward_of_best"]) == (-1.5, -1.0)
     assert metrics["reward/none"] == pytest.approx(18 / 32)
-    first = tables.read(Prompts, ready / "mixture/prompts.parquet")["prompt_id"][0]
-    assert first not in set(tables.read(Demonstrations, tmp_path / "model/selected.parquet")["demonstration_id"])
+    first = tables.read_table(Prompts, ready / "mixture/prompts.parquet")["prompt_id"][0]
+    assert first not in set(tables.read_table(Demonstrations, tmp_path / "model/selected.parquet")["demonstration_id"])
     chosen.clear()
     with pytest.raises(
         TrainingError, match=r"^rejection_sft: sampling: step 1: \d+ of \d+ responses \(.*reward_none_limit = 0\.5"
@@ -109,7 +109,7 @@ def test_a_minimum_that_none_reaches_costs_the_policy_its_training_and_nothing_e
     metrics = train("rejection_sft", ready, tmp_path, minimum_reward=99.0)
     assert metrics["selected"] == 0
     assert "no answer earned rejection_sft.minimum_reward = 99.0" in capsys.readouterr().err
-    assert tables.read(Demonstrations, tmp_path / "model/selected.parquet").empty
+    assert tables.read_table(Demonstrations, tmp_path / "model/selected.parquet").empty
     assert pd.read_csv(tmp_path / "curve.csv").empty
     before, after = (models.load_model(path).state_dict() for path in (ready / "pretrained", tmp_path / "model"))
     assert all(torch.equal(before[name], after[name]) for name in before)

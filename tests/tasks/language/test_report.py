@@ -64,13 +64,13 @@ def write(table, asked, best, out):
     """Write the evaluation's outs for a table of answers to the problems `asked`."""
     references = dict(zip(asked["problem_id"], asked["answer"], strict=True))
     named = {"t0.5": 0.5, "t1.0": 1.0, "tbest": best}
-    values = measures.per_problem(table, references, named, [2, 4])
+    values = measures.compute_problem_measures(table, references, named, [2, 4])
     values["gold_greedy"] = values["strict_greedy"] * (values["length_greedy"] < 7)
     put(table, out / "generations.parquet")
     long = values.rename_axis("problem_id").reset_index().melt("problem_id", var_name="metric")
     put(long, out / "measures.parquet")
     put(asked, out / "asked.parquet")
-    found = measures.summary(values, 0, 100)
+    found = measures.summarise_measures(values, 0, 100)
     chosen = {f"strict_validation_t{t}": {"mean": 0.5, "low": 0.4, "high": 0.6} for t in (0.3, 0.5)}
     numbers = {"best_temperature": best, **{key: vars(value) for key, value in found.items()}, **chosen}
     (out / "evaluation.json").write_text(json.dumps(numbers))
@@ -123,13 +123,13 @@ def outs(home, rng, policies=tuple(RIGHT)):
 
 def report(home: Path, out: Path, drawn: tuple[str, ...] = (), **changes):
     """The stage; figures other than `drawn` are made but not written out as SVG, which takes most of the time."""
-    config, write_out = CONFIG.model_copy(update=changes), plots.svg
+    config, write_out = CONFIG.model_copy(update=changes), plots.render_svg
 
     def svg(figure, name):
         return write_out(figure, name) if name in drawn else f'<svg id="{name}"></svg>'
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plots, "svg", svg)
+        patch.setattr(plots, "render_svg", svg)
         return run(config, evaluations=home / "evaluate", reward_model=home / "reward_model", out=out)
 
 
@@ -230,7 +230,7 @@ def test_same_inputs_same_bytes_whatever_the_order_of_measures(home, another_see
     shutil.copytree(home / "evaluate", tmp_path / "home/evaluate")
     shutil.copytree(home / "reward_model", tmp_path / "home/reward_model")
     path = tmp_path / "home/evaluate/dpo/measures.parquet"
-    tables.write(Measures, tables.read(Measures, path).sample(frac=1, random_state=0), path)
+    tables.write_table(Measures, tables.read_table(Measures, path).sample(frac=1, random_state=0), path)
     assert report(tmp_path / "home", home / "again", **OTHER) == another_seed[0]
     written = [path for path in (home / "seed-3").rglob("*") if path.is_file()]
     assert {"report.html", "report.md", "dpo.json", "temperatures.svg"} <= {path.name for path in written}
@@ -250,7 +250,7 @@ def test_samples_are_the_seeds_choice(pages, another_seed):
 def test_differences_are_paired_by_problem(home, pages):
     metrics, *_ = pages
     sft, dpo = (
-        tables.read(Generations, home / "evaluate" / name / "generations.parquet").query("temperature == 0")
+        tables.read_table(Generations, home / "evaluate" / name / "generations.parquet").query("temperature == 0")
         for name in ("sft", "dpo")
     )
     both = sft.merge(dpo, on="problem_id")
@@ -271,9 +271,9 @@ def cut_off(home, tmp_path_factory):
     shutil.copytree(home / "reward_model", folder / "reward_model")
     for name in OTHER["policies"]:
         answers = folder / "evaluate" / name
-        table = tables.read(Generations, answers / "generations.parquet").drop(columns="reward")
+        table = tables.read_table(Generations, answers / "generations.parquet").drop(columns="reward")
         best = 0.0 if name == "sft" else BEST[name]
-        write(table, tables.read(Problems, answers / "asked.parquet"), best, answers)
+        write(table, tables.read_table(Problems, answers / "asked.parquet"), best, answers)
     tables.write_curves([], folder / "evaluate/dpo/curve.csv")
     file = folder / "evaluate/sft/evaluation.json"
     numbers = json.loads(file.read_text())
@@ -331,16 +331,16 @@ def without_answers(home, folder):
         if not place.exists():
             continue
         judged = ["strict", "lenient", "rubric", "correctness", "reasoning", "clarity"]
-        table = tables.read(Generations, place / "generations.parquet").drop(columns=judged)
+        table = tables.read_table(Generations, place / "generations.parquet").drop(columns=judged)
         table = table[table["temperature"].isin((0.0, 0.5, 1.0))]
-        asked = tables.read(Problems, place / "asked.parquet")
-        values = measures.per_problem(table, {}, {"t0.5": 0.5, "t1.0": 1.0}, [2, 4])
+        asked = tables.read_table(Problems, place / "asked.parquet")
+        values = measures.compute_problem_measures(table, {}, {"t0.5": 0.5, "t1.0": 1.0}, [2, 4])
         values["reference_loss"] = 2.0 - number / 2 + np.arange(len(values)) / 100
         put(table, place / "generations.parquet")
         long = values.rename_axis("problem_id").reset_index().melt("problem_id", var_name="metric")
         put(long, place / "measures.parquet")
         put(asked.assign(answer="", solution="Any."), place / "asked.parquet")
-        found = {key: vars(value) for key, value in measures.summary(values, 0, 100).items()}
+        found = {key: vars(value) for key, value in measures.summarise_measures(values, 0, 100).items()}
         pairs = {"pair_accuracy": {"mean": 0.5 + number / 10, "low": 0.4, "high": 0.9}}
         (place / "evaluation.json").write_text(json.dumps({**found, **pairs}))
     return folder
@@ -376,7 +376,7 @@ def test_what_cannot_be_measured_is_left_out_of_the_report(unanswered):
 def test_the_reward_decides_who_wins_where_there_are_no_points(unanswered):
     metrics, root = unanswered
     sft, dpo = (
-        tables.read(Generations, root / "home/evaluate" / name / "generations.parquet").query("temperature == 0")
+        tables.read_table(Generations, root / "home/evaluate" / name / "generations.parquet").query("temperature == 0")
         for name in ("sft", "dpo")
     )
     both = sft.merge(dpo, on="problem_id")

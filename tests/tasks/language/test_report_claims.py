@@ -68,8 +68,8 @@ def test_of_few_problems_there_is_no_interval_and_no_mark(home, tmp_path):
     few = tmp_path / "home"
     for name in OTHER["policies"]:
         source, folder = home / "evaluate" / name, few / "evaluate" / name
-        table = tables.read(Generations, source / "generations.parquet")
-        asked = tables.read(Problems, source / "asked.parquet").head(29)
+        table = tables.read_table(Generations, source / "generations.parquet")
+        asked = tables.read_table(Problems, source / "asked.parquet").head(29)
         write(table[table["problem_id"].isin(asked["problem_id"])], asked, BEST[name], folder)
         shutil.copyfile(source / "curve.csv", folder / "curve.csv")
     shutil.copytree(home / "reward_model", few / "reward_model")

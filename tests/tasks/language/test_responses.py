@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from tasks.algorithms.language.completions import make_completions, token_logps
+from tasks.algorithms.language.completions import compute_token_logps, make_completions
 from tasks.common import models, tables
 from tasks.common.errors import StageError
 from tasks.language.configs.responses import ResponsesConfig
@@ -15,7 +15,7 @@ CONFIG = ResponsesConfig(seed=0, skip=50, prompts=6, samples=3, temperature=0.8,
 
 def respond(made, out, **changes):
     metrics = run(CONFIG.model_copy(update=changes), made / "pretrained", made / "problems", out)
-    return metrics, tables.read(Responses, out / "responses.parquet")
+    return metrics, tables.read_table(Responses, out / "responses.parquet")
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +25,7 @@ def drawn(made, tmp_path_factory):
 
 def test_k_responses_for_each_prompt_behind_those_that_are_skipped(made, drawn):
     _, table = drawn
-    problems = tables.read(Problems, made / "problems" / "train.parquet").iloc[50:56]
+    problems = tables.read_table(Problems, made / "problems" / "train.parquet").iloc[50:56]
     assert table["prompt_id"].tolist() == [name for name in problems["problem_id"] for _ in range(3)]
     assert table["prompt"].tolist() == [question for question in problems["question"] for _ in range(3)]
     assert table["sample"].tolist() == [0, 1, 2] * 6
@@ -38,9 +38,9 @@ def test_texts_and_log_probabilities_belong_to_the_tokens(made, drawn):
         asked, tokens = chat.encode_prompt(words, row.prompt), list(row.tokens)
         batch = make_completions([asked], [0], [tokens], pad=0)
         with torch.no_grad():
-            logps = token_logps(model, batch, CONFIG.temperature)[0]
+            logps = compute_token_logps(model, batch, CONFIG.temperature)[0]
         assert list(row.logps) == pytest.approx(logps.tolist(), abs=1e-4)
-        assert row.response == chat.decode(words, tokens, row.ended)
+        assert row.response == chat.decode_response(words, tokens, row.ended)
         assert row.ended == (tokens[-1] == words.eos_token_id)
         assert row.ended or len(tokens) == CONFIG.max_new_tokens
 

@@ -13,8 +13,8 @@ from tasks.common.errors import StageError
 from tasks.language.configs.reward_model import MarginsConfig, RewardModelConfig
 from tasks.language.data import chat
 from tasks.language.data.comparisons import ComparisonSet
-from tasks.language.reward_model import run, untrained
-from tasks.language.reward_modelling.on_pairs import OnPairs, accuracies, with_rejected
+from tasks.language.reward_model import build_untrained_reward_model, run
+from tasks.language.reward_modelling.on_pairs import OnPairs, compute_pair_accuracies, iterate_with_corrupted_answers
 from tasks.language.rewards import reward_model_files
 from tasks.language.tables.held_out import HeldOut
 from tasks.language.tables.preferences import Comparisons
@@ -86,7 +86,7 @@ def scores(path, table):
 def fresh(home, seed):
     """The policy with a head of this seed."""
     words, generator = models.load_tokenizer(home / "pretrained"), torch.Generator().manual_seed(seed)
-    return untrained(CONFIG, home / "pretrained", generator, words, "float32")
+    return build_untrained_reward_model(CONFIG, home / "pretrained", generator, words, "float32")
 
 
 def test_it_learns_what_a_fresh_head_does_not_know(home, fitted):
@@ -96,7 +96,7 @@ def test_it_learns_what_a_fresh_head_does_not_know(home, fitted):
     examples = OnPairs(CONFIG, home / "preferences", models.load_tokenizer(home / "pretrained"))
     found = [examples.measure(fresh(home, seed))["accuracy"] for seed in range(6)]
     assert 0.2 < sum(found) / 6 < 0.8
-    likelihood = untrained(
+    likelihood = build_untrained_reward_model(
         CONFIG.model_copy(update={"kind": "log_probability"}),
         home / "pretrained",
         torch.Generator().manual_seed(0),
@@ -108,7 +108,7 @@ def test_it_learns_what_a_fresh_head_does_not_know(home, fitted):
 
 def test_metrics_are_those_of_the_saved_model_over_all_test_pairs(home, fitted):
     metrics, out = fitted
-    found = scores(out / "model", tables.read(Comparisons, home / "preferences/test.parquet"))
+    found = scores(out / "model", tables.read_table(Comparisons, home / "preferences/test.parquet"))
     margins = torch.tensor([chosen - rejected for chosen, rejected in found])
     assert metrics["accuracy"] == pytest.approx((margins > 0).float().mean().item())
     assert metrics["margin"] == pytest.approx(margins.mean().item(), rel=1e-3)
@@ -143,7 +143,7 @@ def test_the_config_says_what_padding_is_and_that_the_scores_are_a_head_s(home, 
     config = json.loads((policy / "config.json").read_text())
     (policy / "config.json").write_text(json.dumps({**config, "pad_token_id": None, "reward_beta": 2.0}))
     fit(tmp_path, home / "preferences", tmp_path, epochs=1)
-    assert hasattr(reward_model_files.load(tmp_path / "model"), "score")
+    assert hasattr(reward_model_files.load_reward_model(tmp_path / "model"), "score")
     model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "model")
     words = models.load_tokenizer(tmp_path / "model")
     ids = chat.encode_prompt(words, "Why?") + chat.encode_response(words, "7")
@@ -167,7 +167,7 @@ def test_accuracies_by_hand():
             "rejected_score": [4, 10, 7, 2, 2],
         }
     )
-    found = accuracies(table, torch.tensor([1.0, -2.0, -0.5, 0.0, 3.0], dtype=torch.float64))
+    found = compute_pair_accuracies(table, torch.tensor([1.0, -2.0, -0.5, 0.0, 3.0], dtype=torch.float64))
     assert found["pairs"] == {"all": 5, "neither_shows_steps": 2, "one_shows_steps": 1, "both_show_steps": 2}
     assert found["accuracy"] == 0.4, "of the annotator's labels; a tie is not right"
     assert found["by_level"] == {"negligibly": 0.0, "slightly": 0.0, "better": 0.5, "significantly": 1.0}
@@ -189,9 +189,9 @@ def test_without_scores_only_the_order_by_them_is_left_out():
     """Pairs from elsewhere often have none."""
     texts = pd.DataFrame({"chosen": ["2 + 3 = 5", "5"], "rejected": ["6", "7"], "strength": ["a better", "b better"]})
     margins = torch.tensor([1.0, -2.0], dtype=torch.float64)
-    found = accuracies(texts, margins)
+    found = compute_pair_accuracies(texts, margins)
     assert "against_points" not in found
-    scored = accuracies(texts.assign(chosen_score=[8.0, 8.0], rejected_score=[1.0, 9.5]), margins)
+    scored = compute_pair_accuracies(texts.assign(chosen_score=[8.0, 8.0], rejected_score=[1.0, 9.5]), margins)
     assert scored.pop("against_points") == {"all": 1.0, "one_shows_steps": 1.0, "neither_shows_steps": 1.0}
     assert scored == found
 
@@ -207,19 +207,21 @@ def test_margins_belong_to_their_rows(home, fitted, tmp_path):
     """The order of the held-out table does not change the result of any stratum; every third pair is the wrong way
     round.
     """
-    table = tables.read(Comparisons, home / "preferences/test.parquet")
+    table = tables.read_table(Comparisons, home / "preferences/test.parquet")
     turned = pd.Series([number % 3 == 0 for number in range(len(table))], index=table.index)
     for name, other in (("chosen", "rejected"), ("rejected", "chosen")):
-        table[name] = table[name].where(~turned, tables.read(Comparisons, home / "preferences/test.parquet")[other])
-    words, model = models.load_tokenizer(home / "pretrained"), reward_model_files.load(fitted[1] / "model")
+        table[name] = table[name].where(
+            ~turned, tables.read_table(Comparisons, home / "preferences/test.parquet")[other]
+        )
+    words, model = models.load_tokenizer(home / "pretrained"), reward_model_files.load_reward_model(fitted[1] / "model")
     metrics, rewards = [], []
     for number, rows in enumerate((table, table.sample(frac=1, random_state=3))):
         folder = shutil.copytree(home / "preferences", tmp_path / str(number))
-        tables.write(Comparisons, rows, folder / "test.parquet")
+        tables.write_table(Comparisons, rows, folder / "test.parquet")
         examples = OnPairs(CONFIG, folder, words)
         metrics.append(examples.measure(model))
         examples.write(folder)
-        held_out = tables.read(HeldOut, folder / "held_out.parquet").set_index("comparison_id").sort_index()
+        held_out = tables.read_table(HeldOut, folder / "held_out.parquet").set_index("comparison_id").sort_index()
         rewards.append(held_out["chosen_reward"] - held_out["rejected_reward"])
     assert metrics[1]["accuracy"] == pytest.approx(2 / 3)
     for name in ("against_points", "against_labels", "pairs", "by_level"):
@@ -238,7 +240,7 @@ def by_log_probabilities(home, tmp_path_factory):
 def test_log_probabilities_score_as_a_person_would(home, by_log_probabilities):
     """The saved model is an ordinary language model; before training its scores are the policy's own."""
     metrics, out = by_log_probabilities
-    table = tables.read(Comparisons, home / "preferences/test.parquet")
+    table = tables.read_table(Comparisons, home / "preferences/test.parquet")
     words = models.load_tokenizer(out / "model")
 
     def likely(path):
@@ -260,23 +262,25 @@ def test_log_probabilities_score_as_a_person_would(home, by_log_probabilities):
     assert metrics["accuracy"] > 0.9
     assert metrics["loss"] < metrics["untrained"]["loss"] - 0.1
     held_out = (
-        tables.read(HeldOut, out / "model/held_out.parquet").set_index("comparison_id").loc[table["comparison_id"]]
+        tables.read_table(HeldOut, out / "model/held_out.parquet")
+        .set_index("comparison_id")
+        .loc[table["comparison_id"]]
     )
     kept = (held_out["chosen_untrained"] - held_out["rejected_untrained"]).tolist()
     assert kept == pytest.approx(likely(home / "pretrained").tolist(), rel=1e-3, abs=1e-4)
-    scorer = reward_model_files.load(out / "model")
+    scorer = reward_model_files.load_reward_model(out / "model")
     assert scorer.config.reward_beta == 2.5
     assert not hasattr(scorer, "score"), "a language model"
 
 
 def test_likelihood_holds_the_language_model_where_it_was(home, by_log_probabilities, tmp_path):
     """Preferences alone can be fitted by making both answers of a pair unlikely."""
-    rows = tables.read(Comparisons, home / "preferences/test.parquet")
+    rows = tables.read_table(Comparisons, home / "preferences/test.parquet")
     words = models.load_tokenizer(home / "pretrained")
     answers = list(ComparisonSet(rows, words).responses(8))
     fit(home, home / "preferences", tmp_path, **BY_LOG_PROBABILITIES, likelihood=3.0)
     free, held = (
-        reward_model.scores(reward_model_files.load(out / "model"), answers).mean().item() / 2.5
+        reward_model.score_batches(reward_model_files.load_reward_model(out / "model"), answers).mean().item() / 2.5
         for out in (by_log_probabilities[1], tmp_path)
     )
     assert held > free + 0.5
@@ -288,7 +292,7 @@ def test_a_bad_beta_in_a_config_is_one_line(home, tmp_path, beta):
     config = json.loads((model / "config.json").read_text())
     (model / "config.json").write_text(json.dumps(config | {"reward_beta": beta}))
     with pytest.raises(StageError) as stopped:
-        reward_model_files.load(model)
+        reward_model_files.load_reward_model(model)
     assert str(stopped.value) == f"{model}: config.json: reward_beta: expected a number above 0, got {beta!r}"
 
 
@@ -301,12 +305,15 @@ def test_corrupted_answers_are_learnt_to_be_worse(home, fitted, tmp_path):
 
 def test_a_resumed_training_draws_the_same_corruptions(home):
     words = models.load_tokenizer(home / "pretrained")
-    pairs = ComparisonSet(tables.read(Comparisons, home / "preferences/train.parquet"), words)
+    pairs = ComparisonSet(tables.read_table(Comparisons, home / "preferences/train.parquet"), words)
     config = CONFIG.model_copy(update={"corrupted": 0.5})
 
     def drawn(start):
         batches = pairs.batches(config.prompts_per_batch, config.epochs, config.seed, start)
-        return [batch.responses.tokens.tolist() for batch in with_rejected(batches, config, len(words), start)]
+        return [
+            batch.responses.tokens.tolist()
+            for batch in iterate_with_corrupted_answers(batches, config, len(words), start)
+        ]
 
     assert drawn(3) == drawn(0)[3:]
 
@@ -328,7 +335,7 @@ def test_a_type_without_a_class_for_scores_gets_a_head_on_its_body(home, tmp_pat
     check_model("granite", granite.eval())
     metrics = fit(tmp_path, home / "preferences", tmp_path, epochs=2)
     assert metrics["accuracy"] > 0.5
-    scorer = reward_model_files.load(tmp_path / "model")
+    scorer = reward_model_files.load_reward_model(tmp_path / "model")
     assert scorer.score.weight.shape == (1, 32)
     assert not torch.equal(scorer.model.embed_tokens.weight.cpu(), granite.model.embed_tokens.weight), "trained"
     fresh = reward_model_files.load_classifier(tmp_path / "pretrained", new=["score.weight"])

@@ -90,8 +90,8 @@ def test_ties_count_or_are_dropped(home, learnt, tmp_path):
 
 def test_the_held_out_rankings_are_not_learnt_from(home, learnt, tmp_path):
     copy = shutil.copytree(home, tmp_path / "home")
-    table = tables.read(Rankings, copy / "preferences/rankings.parquet")
-    tables.write(Rankings, table[~table["held_out"]], copy / "preferences/rankings.parquet")
+    table = tables.read_table(Rankings, copy / "preferences/rankings.parquet")
+    tables.write_table(Rankings, table[~table["held_out"]], copy / "preferences/rankings.parquet")
     learn(copy, tmp_path, "ranking")
     files = [folder / "model/model.safetensors" for folder in (tmp_path, learnt["ranking"][1])]
     assert files[0].read_bytes() == files[1].read_bytes()
@@ -122,8 +122,8 @@ def labels(row, objective):
 @pytest.mark.parametrize("objective", ["outcome", "process"])
 def test_what_is_written_is_what_the_saved_model_says(home, learnt, objective):
     metrics, out = learnt[objective]
-    found = tables.read(HeldOut, out / "model/held_out.parquet").set_index("solution_id")
-    table = tables.read(Solutions, home / "solutions/test.parquet")
+    found = tables.read_table(HeldOut, out / "model/held_out.parquet").set_index("solution_id")
+    table = tables.read_table(Solutions, home / "solutions/test.parquet")
     assert set(found.index) == set(table["solution_id"])
     model = AutoModelForSequenceClassification.from_pretrained(out / "model")
     words = models.load_tokenizer(out / "model")
@@ -144,7 +144,7 @@ def test_what_is_written_is_what_the_saved_model_says(home, learnt, objective):
             right.append(probabilities.argmax().item() == label)
     assert metrics["loss"] == pytest.approx(np.mean(costs), rel=1e-3)
     assert metrics["accuracy"] == pytest.approx(np.mean(right))
-    measured = solution_measures.measures(found.reset_index())
+    measured = solution_measures.compute_solution_measures(found.reset_index())
     assert {name: metrics[name] for name in measured} == measured
 
 
@@ -152,8 +152,8 @@ def test_what_is_written_is_what_the_saved_model_says(home, learnt, objective):
 def test_what_is_written_is_what_the_saved_log_probabilities_say(home, by_log_probabilities, objective):
     """By Transformers' own class, one sequence at a time, in a loop over the steps of the table."""
     metrics, out = by_log_probabilities[objective]
-    found = tables.read(HeldOut, out / "model/held_out.parquet").set_index("solution_id")
-    table = tables.read(Solutions, home / "solutions/test.parquet")
+    found = tables.read_table(HeldOut, out / "model/held_out.parquet").set_index("solution_id")
+    table = tables.read_table(Solutions, home / "solutions/test.parquet")
     assert set(found.index) == set(table["solution_id"])
     model, words = AutoModelForCausalLM.from_pretrained(out / "model"), models.load_tokenizer(out / "model")
     costs, right = [], []
@@ -175,7 +175,7 @@ def test_what_is_written_is_what_the_saved_log_probabilities_say(home, by_log_pr
             right.append((p > 0.5) == bool(label))
     assert metrics["loss"] == pytest.approx(np.mean(costs), rel=1e-3)
     assert metrics["accuracy"] == pytest.approx(np.mean(right))
-    measured = solution_measures.measures(found.reset_index())
+    measured = solution_measures.compute_solution_measures(found.reset_index())
     assert {name: metrics[name] for name in measured} == measured
 
 
@@ -189,15 +189,15 @@ def test_a_log_probability_has_one_label_for_an_answer(home, tmp_path):
 
 def assert_policies_are_paid_what_is_written(home, out):
     """`score` finds the steps by the tokens; the table says where they end."""
-    model, words = reward_model_files.load(out / "model"), models.load_tokenizer(out / "model")
-    rows = tables.records(tables.read(Solutions, home / "solutions/test.parquet"))
+    model, words = reward_model_files.load_reward_model(out / "model"), models.load_tokenizer(out / "model")
+    rows = tables.list_records(tables.read_table(Solutions, home / "solutions/test.parquet"))
     prompts = [chat.encode_prompt(words, row["prompt"]) for row in rows]
     answers = [row["tokens"].tolist() for row in rows]
     batch = make_completions(prompts, [*range(len(rows))], answers, words.pad_token_id)
-    held_out = tables.read(HeldOut, out / "model/held_out.parquet").set_index("solution_id")
+    held_out = tables.read_table(HeldOut, out / "model/held_out.parquet").set_index("solution_id")
     expected = [held_out.loc[row["solution_id"], "reward"] for row in rows]
     with torch.no_grad():
-        assert reward_model.score(model, batch).tolist() == pytest.approx(expected, rel=1e-4)
+        assert reward_model.score_responses(model, batch).tolist() == pytest.approx(expected, rel=1e-4)
 
 
 @pytest.mark.parametrize("kind", ["learnt", "by_log_probabilities"])
@@ -208,13 +208,13 @@ def test_rewards_are_those_that_policies_are_paid(request, home, kind):
 @pytest.mark.parametrize(("how", "kind"), [("product", BY_LOG_PROBABILITIES), ("last", {})])
 def test_rewards_by_another_step_score_are_those_that_policies_are_paid(home, tmp_path, how, kind):
     learn(home, tmp_path, "process", step_score=how, epochs=1, **kind)
-    assert reward_model_files.load(tmp_path / "model").config.reward_step_score == how
+    assert reward_model_files.load_reward_model(tmp_path / "model").config.reward_step_score == how
     assert_policies_are_paid_what_is_written(home, tmp_path)
 
 
 def test_held_out_comparisons_are_written(learnt):
     metrics, out = learnt["ranking"]
-    found = tables.read(HeldOut, out / "model/held_out.parquet")
+    found = tables.read_table(HeldOut, out / "model/held_out.parquet")
     margins = found["chosen_reward"] - found["rejected_reward"]
     assert metrics["accuracy"] == (margins > 0).mean()
     assert metrics["by_level"] == pytest.approx(
@@ -228,7 +228,7 @@ def test_held_out_comparisons_are_written(learnt):
 
 
 def test_calibration_counts_every_answer_and_every_step(home, learnt):
-    table = tables.read(Solutions, home / "solutions/test.parquet")
+    table = tables.read_table(Solutions, home / "solutions/test.parquet")
     for objective, count in (("outcome", len(table)), ("process", table["ends"].map(len).sum())):
         written = pd.read_csv(learnt[objective][1] / "model/calibration.csv")
         assert written["labels"].sum() == count
@@ -248,11 +248,11 @@ def test_soft_labels_teach_shares(home, tmp_path, kind):
     """Of a step that reaches the answer in a quarter of the roll-outs the model comes to say so."""
     copy = shutil.copytree(home, tmp_path / "home")
     for name in ("train", "test"):
-        table = tables.read(Solutions, home / f"solutions/{name}.parquet")
+        table = tables.read_table(Solutions, home / f"solutions/{name}.parquet")
         table["good"] = [[0.25] * len(ends) for ends in table["ends"]]
-        tables.write(Solutions, table, copy / f"solutions/{name}.parquet")
+        tables.write_table(Solutions, table, copy / f"solutions/{name}.parquet")
     learn(copy, tmp_path, "process", epochs=7, **kind)
-    found = tables.read(HeldOut, tmp_path / "model/held_out.parquet")
+    found = tables.read_table(HeldOut, tmp_path / "model/held_out.parquet")
     assert 1 - np.concatenate([*found["bad"]]).mean() == pytest.approx(0.25, abs=0.05)
 
 
@@ -274,7 +274,7 @@ def test_with_all_that_trainings_have(home, tmp_path, objective, changes):
     metrics = learn(home, tmp_path, objective, epochs=2, **changes)
     assert metrics["loss"] < metrics["untrained"]["loss"]
     assert metrics["truncated"] > 0 if "max_length" in changes else metrics["truncated"] == 0
-    assert reward_model_files.load(tmp_path / "model").config.reward_objective == objective
+    assert reward_model_files.load_reward_model(tmp_path / "model").config.reward_objective == objective
 
 
 def test_a_policy_that_is_a_reward_model_of_another_objective(home, learnt, tmp_path):
@@ -282,11 +282,11 @@ def test_a_policy_that_is_a_reward_model_of_another_objective(home, learnt, tmp_
     copy = shutil.copytree(home, tmp_path / "home", ignore=shutil.ignore_patterns("pretrained"))
     shutil.copytree(learnt["process"][1] / "model", copy / "pretrained")
     learn(copy, tmp_path, "pairs", epochs=1)
-    scorer = reward_model_files.load(tmp_path / "model")
+    scorer = reward_model_files.load_reward_model(tmp_path / "model")
     assert scorer.score.weight.shape[0] == 1
     assert not [name for name in vars(scorer.config) if name.startswith("reward_")]
     learn(copy, tmp_path / "outcome", "outcome", epochs=1)
-    assert reward_model_files.load(tmp_path / "outcome/model").config.reward_objective == "outcome"
+    assert reward_model_files.load_reward_model(tmp_path / "outcome/model").config.reward_objective == "outcome"
 
 
 def test_a_policy_whose_body_does_not_fit_its_config_is_one_line(home, tmp_path):
@@ -325,7 +325,7 @@ def test_a_config_that_lies_is_one_line(learnt, tmp_path, objective, changes, li
     config = json.loads((model / "config.json").read_text())
     (model / "config.json").write_text(json.dumps(config | changes))
     with pytest.raises(StageError, match=line) as stopped:
-        reward_model_files.load(model)
+        reward_model_files.load_reward_model(model)
     assert "\n" not in str(stopped.value)
 
 
@@ -348,7 +348,7 @@ def test_a_config_of_log_probabilities_that_lies_is_one_line(by_log_probabilitie
     config = json.loads((model / "config.json").read_text())
     (model / "config.json").write_text(json.dumps(config | changes))
     with pytest.raises(StageError) as stopped:
-        reward_model_files.load(model)
+        reward_model_files.load_reward_model(model)
     assert str(stopped.value) == f"{model}: config.json: {line}"
 
 

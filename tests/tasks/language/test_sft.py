@@ -27,7 +27,7 @@ def tune(made, out, **changes):
 
 
 def validation(made):
-    return tables.read(Demonstrations, made / "demonstrations" / "validation.parquet")
+    return tables.read_table(Demonstrations, made / "demonstrations" / "validation.parquet")
 
 
 def batches(table, words, size, config=CONFIG):
@@ -42,7 +42,7 @@ def test_the_loss_is_on_the_solution_and_its_end_token(made):
     for batch in batches(validation(made), words, 3):
         for tokens, attention, response in zip(batch.tokens, batch.attention, batch.response, strict=True):
             seen[words.decode(tokens[attention & ~response])] = words.decode(tokens[response])
-    problems = tables.read(Problems, made / "problems" / "validation.parquet")
+    problems = tables.read_table(Problems, made / "problems" / "validation.parquet")
     template = {f"<|user|>{row.question}<|assistant|>": row.solution + "<|end|>" for row in problems.itertuples()}
     assert seen == template
 
@@ -70,11 +70,11 @@ def tuned(made, tmp_path_factory):
 def test_it_beats_the_model_it_started_from(made, tuned):
     """It does so on problems that it was not trained on."""
     words, table = models.load_tokenizer(made / "pretrained"), validation(made)
-    before = sft.evaluate(models.load_model(made / "pretrained"), batches(table, words, 8))
+    before = sft.evaluate_held_out_loss(models.load_model(made / "pretrained"), batches(table, words, 8))
     after, out = tuned
     assert after["eval_loss"] < before["eval_loss"] - 1
     assert after["eval_mean_token_accuracy"] > before["eval_mean_token_accuracy"] + 0.2
-    again = sft.evaluate(AutoModelForCausalLM.from_pretrained(out / "model"), batches(table, words, 8))
+    again = sft.evaluate_held_out_loss(AutoModelForCausalLM.from_pretrained(out / "model"), batches(table, words, 8))
     assert {**again, "truncated": 0, "dropped": 0} == pytest.approx(after, rel=1e-5), (
         "what was saved is what was measured"
     )
@@ -119,8 +119,8 @@ def test_steps_and_bytes(made, tmp_path):
 def test_no_more_demonstrations_than_asked_for(made, plain, tmp_path):
     """They are those of the first training problems, which `responses.skip` passes over later."""
     few = tmp_path / "demonstrations"
-    table = tables.read(Demonstrations, made / "demonstrations" / "train.parquet")
-    tables.write(Demonstrations, table.head(32), few / "train.parquet")
+    table = tables.read_table(Demonstrations, made / "demonstrations" / "train.parquet")
+    tables.write_table(Demonstrations, table.head(32), few / "train.parquet")
     shutil.copy(made / "demonstrations" / "validation.parquet", few)
     run(CONFIG, made / "pretrained", few, tmp_path / "few/model", tmp_path / "few/curve.csv")
     weights = [(out / "model/model.safetensors").read_bytes() for out in (plain, tmp_path / "few")]
@@ -143,7 +143,7 @@ def table_of(*rows):
     return pd.DataFrame(
         {
             "demonstration_id": f"own-{number}",
-            "messages": forms.as_json(row) if isinstance(row, list) else "",
+            "messages": forms.dump_messages_json(row) if isinstance(row, list) else "",
             "text": "" if isinstance(row, list) else row,
         }
         for number, row in enumerate(rows)
@@ -300,7 +300,7 @@ def test_packing_needs_a_length():
 def test_each_document_is_packed_once_an_epoch(made):
     """In rows of at most max_length tokens, in another order each epoch, and in fewer batches."""
     words = models.load_tokenizer(made / "pretrained")
-    table = tables.read(Demonstrations, made / "demonstrations/train.parquet")
+    table = tables.read_table(Demonstrations, made / "demonstrations/train.parquet")
     data = Encoded(table, words, configured(packing=True, max_length=150))
     found = data.batches(4, 3, seed=0)
     assert len(found) < 3 * len(Encoded(table, words, CONFIG).batches(4, 1, seed=0)) == 3 * 15
@@ -333,7 +333,7 @@ def test_packed_demonstrations_measure_and_learn_the_same(made, tuned, tmp_path)
         models.load_model(made / "pretrained"),
     )
     one, packed = (
-        sft.evaluate(model, batches(table, words, 3, config))
+        sft.evaluate_held_out_loss(model, batches(table, words, 3, config))
         for config in (CONFIG, configured(packing=True, max_length=150))
     )
     assert one == pytest.approx(packed, rel=1e-5)

@@ -26,12 +26,12 @@ def test_it_is_sft_on_the_demonstrations_behind_those_that_sft_has_seen(made, tm
     passes.
     """
     train, validation = (
-        tables.read(Demonstrations, made / f"demonstrations/{name}.parquet") for name in ("train", "validation")
+        tables.read_table(Demonstrations, made / f"demonstrations/{name}.parquet") for name in ("train", "validation")
     )
     behind = train.iloc[CONFIG.skip : CONFIG.skip + CONFIG.demonstrations]
     assert len(behind) == CONFIG.demonstrations
-    tables.write(Demonstrations, behind.reset_index(drop=True), tmp_path / "rest/train.parquet")
-    tables.write(Demonstrations, validation, tmp_path / "rest/validation.parquet")
+    tables.write_table(Demonstrations, behind.reset_index(drop=True), tmp_path / "rest/train.parquet")
+    tables.write_table(Demonstrations, validation, tmp_path / "rest/validation.parquet")
     shared = {key: value for key, value in CONFIG.model_dump().items() if key not in ("policies", "skip")}
     for name, control in POLICIES.items():
         metrics = carried_on(made, tmp_path, name)

@@ -10,7 +10,7 @@ from tasks.common.errors import DataError, WaitingError
 from tasks.language import solutions
 from tasks.language.configs.solutions import SolutionsConfig
 from tasks.language.data import chat
-from tasks.language.judgements.lines import as_text
+from tasks.language.judgements.lines import format_line_as_json
 from tasks.language.solutions import run
 from tasks.language.steps import rollout_estimates
 from tasks.language.tables.problems import Problems
@@ -45,15 +45,15 @@ def inputs(home, words, worked=True, texts=KINDS, prompts=10):
             tokens = chat.encode_response(words, text.format(**filled), text != CUT)
             row = {"prompt_id": f"train-{n}", "sample": sample, "prompt": asked, "response": text.format(**filled)}
             responses.append({**row, "tokens": tokens, "logps": [-0.1] * len(tokens), "ended": text != CUT})
-    tables.write(Problems, pd.DataFrame(problems), home / "problems/train.parquet")
-    tables.write(Responses, pd.DataFrame(responses), home / "responses/responses.parquet")
+    tables.write_table(Problems, pd.DataFrame(problems), home / "problems/train.parquet")
+    tables.write_table(Responses, pd.DataFrame(responses), home / "responses/responses.parquet")
 
 
 def label(made, home, by_people, out, **changes):
     """The stage on the inputs in `home`."""
     config = SolutionsConfig.model_validate({**PARAMS["solutions"], **changes})
     metrics = run(config, made / "pretrained", home / "responses", home / "problems", by_people, out)
-    return metrics, *(tables.read(Solutions, out / f"{part}.parquet") for part in ("train", "test"))
+    return metrics, *(tables.read_table(Solutions, out / f"{part}.parquet") for part in ("train", "test"))
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +110,7 @@ def from_files(made, home, rows, name="out"):
     config = SolutionsConfig.model_validate({**PARAMS["solutions"], "source": "files"})
     none = home / "none"
     metrics = run(config, made / "pretrained", home / "train.jsonl", home / "problems", none, home / name)
-    return metrics, *(tables.read(Solutions, home / name / f"{part}.parquet") for part in ("train", "test"))
+    return metrics, *(tables.read_table(Solutions, home / name / f"{part}.parquet") for part in ("train", "test"))
 
 
 def test_whole_answers_with_a_label(made, words, tmp_path):
@@ -134,7 +134,7 @@ def test_whole_answers_with_a_label(made, words, tmp_path):
     for row in pd.concat([train, test]).itertuples():
         assert row.right == (row.response != "Dull.")
         assert list(row.labels) == ([1, 1] if row.right else [-1])
-        assert chat.decode(words, [*row.tokens], True) == row.response
+        assert chat.decode_response(words, [*row.tokens], True) == row.response
         assert row.ended
 
 
@@ -159,7 +159,7 @@ def scripted(monkeypatch):
     def soft(_policy, _words, _ends, solutions, *_):
         return [[1.0 if one["right"] else 0.5 - place / 2 for place in range(2)] for one in solutions]
 
-    monkeypatch.setattr(rollout_estimates, "soft_estimates", soft)
+    monkeypatch.setattr(rollout_estimates, "compute_soft_estimates", soft)
 
 
 def test_labels_by_roll_outs(stage, monkeypatch):
@@ -228,7 +228,7 @@ def test_each_setting_of_roll_outs_acts(made, usual, as_set, tmp_path, change):
 
 def record(home, *lines):
     (home / "judgements").mkdir(exist_ok=True)
-    (home / "judgements/anna.jsonl").write_text("".join(as_text(line) + "\n" for line in lines))
+    (home / "judgements/anna.jsonl").write_text("".join(format_line_as_json(line) + "\n" for line in lines))
 
 
 def test_labels_by_people(stage, tmp_path):
@@ -278,4 +278,4 @@ def test_answers_to_prompts_that_differ_in_spaces_belong_to_one_prompt(words, tm
     ]
     file = tmp_path / "own.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    assert {row["prompt_id"] for row in solutions.labelled(file, words)} == {"own-0"}
+    assert {row["prompt_id"] for row in solutions.load_labelled_solutions(file, words)} == {"own-0"}

@@ -59,7 +59,7 @@ def test_special_tokens(words):
 def test_size_and_metrics(made, tmp_path):
     metrics = run(TokenizerConfig(vocabulary=400), *folders(made), tmp_path)
     assert metrics["vocabulary"] == len(models.load_tokenizer(tmp_path)) <= 400
-    solutions = tables.read(Problems, made / "problems" / "train.parquet")["solution"]
+    solutions = tables.read_table(Problems, made / "problems" / "train.parquet")["solution"]
     lengths = [len(models.load_tokenizer(tmp_path)(text)["input_ids"]) for text in solutions]
     assert metrics["tokens_per_solution"] == pytest.approx(sum(lengths) / len(lengths))
     assert metrics["characters_per_token"] == pytest.approx(sum(map(len, solutions)) / sum(lengths))

@@ -34,13 +34,13 @@ def run(made, out, rank, count, folder, kill):
     if rank:  # as for a stage: what another process writes must not break a line of the first
         os.dup2(os.open(log(folder, rank), os.O_CREAT | os.O_WRONLY), sys.stderr.fileno())
     begin_fork()
-    processes.join(torch)
+    processes.join_process_group(torch)
     if kill is not None:
         arrange(kill[1] if rank == kill[0] else None)
     try:
         metrics = {**IN_RANKS, **PRECISE, **ROUNDED}[out.parts[0]](made, out)
     except RuntimeError as error:
-        if processes.lost_another(error):
+        if processes.is_peer_lost(error):
             os._exit(processes.LOST)
         traceback.print_exc()
         os._exit(1)

@@ -11,11 +11,11 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from tasks import stage
-from tasks.algorithms.common.linear import with_fast_products
+from tasks.algorithms.common.linear import replace_linear_layers
 from tasks.algorithms.common.optimizer import Optimizer, OptimizerSettings
 from tasks.algorithms.language import grpo, rollouts, sft
 from tasks.algorithms.language.experience import Experience
-from tasks.algorithms.language.sequences import make_batch
+from tasks.algorithms.language.sequences import make_sequence_batch
 
 STEPS = 2  # from the second on the optimizer's state is there
 TINY = {"width": 16, "layers": 1, "heads": 2, "key_heads": 2, "inner": 32, "vocabulary": 64}
@@ -48,7 +48,7 @@ def llama(asked):
         max_position_embeddings=2048,
         tie_word_embeddings=True,
     )
-    return with_fast_products(LlamaForCausalLM(config)).eval()
+    return replace_linear_layers(LlamaForCausalLM(config)).eval()
 
 
 def tokens(asked, count):
@@ -62,12 +62,12 @@ def run(asked):
     if asked["stage"] == "sft":
         lengths = [asked["length"] - row % 2 for row in range(asked["batch"])]
         made = ([tokens(asked, length) for length in lengths] for _ in range(STEPS))
-        batches = (make_batch([row[:1] for row in rows], [row[1:] for row in rows], 0) for rows in made)
+        batches = (make_sequence_batch([row[:1] for row in rows], [row[1:] for row in rows], 0) for rows in made)
         return list(sft.fit(model, batches, optimizer, asked["accumulate"]))
 
     def collect(step):
         prompts = [tokens(asked, asked["prompt"] - row % 2) for row in range(asked["prompts"])]
-        [drawn] = rollouts.sample(
+        [drawn] = rollouts.sample_rollouts(
             model, prompts, samples=asked["samples"], max_new_tokens=asked["answer"], temperature=1.0, end_tokens=(),
             seed=step, batch_size=len(prompts),
         )  # fmt: skip

@@ -2,7 +2,7 @@
 
 import torch
 
-from tasks.memory.shapes import of_config
+from tasks.memory.shapes import build_shape_from_config
 from tasks.memory.workloads import Workload
 
 SIZES = {"vocab_size": 100, "hidden_size": 64, "num_attention_heads": 4, "max_position_embeddings": 128}
@@ -25,7 +25,7 @@ def saved_bytes(model, call):
 
 
 def shape(model):
-    return of_config(model.config.to_dict(), "a model")
+    return build_shape_from_config(model.config.to_dict(), "a model")
 
 
 def workload(stage, model, **changes):

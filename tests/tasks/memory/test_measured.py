@@ -61,8 +61,8 @@ def test_the_peak_is_predicted(stage, model, case):
         cwd=ROOT, capture_output=True, text=True, check=True, env=os.environ | {"OMP_NUM_THREADS": "1"},
     )  # fmt: skip
     measured = json.loads(done.stdout.splitlines()[-1])
-    told = terms.terms(workload(stage, shape, device="cpu", **parts), measured["base"])
-    predicted, _ = terms.peak(told)
+    told = terms.list_memory_terms(workload(stage, shape, device="cpu", **parts), measured["base"])
+    predicted, _ = terms.compute_peak_memory(told)
     print(
         f"measured {measured['peak'] / 1e6:.0f} MB, base {measured['base'] / 1e6:.0f}, predicted {predicted / 1e6:.0f}"
     )

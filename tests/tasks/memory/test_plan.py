@@ -18,7 +18,7 @@ from tests.conftest import PARAMS, SECTIONS
 
 ROOT = Path(__file__).parents[3]
 NAMES = (*STAGES, "tokenizer", "preferences")
-READ = plans.configs
+READ = plans.read_memory_sections
 
 
 @pytest.fixture(scope="module")
@@ -39,11 +39,11 @@ def home(tmp_path, monkeypatch, machines):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     given = {name: kind.model_validate(PARAMS[name]) for name, kind in SECTIONS.items() if name in NAMES}
-    monkeypatch.setattr(plans, "configs", lambda: given)
+    monkeypatch.setattr(plans, "read_memory_sections", lambda: given)
 
 
 def told(*arguments):
-    return list(plans.lines(plans.arguments([*arguments])))
+    return list(plans.iterate_memory_report_lines(plans.parse_memory_arguments([*arguments])))
 
 
 def documents(*arguments):
@@ -72,7 +72,7 @@ def test_every_stage_that_holds_a_model_is_planned_from_its_section():
 
 
 def test_sections_are_read_as_a_stage_reads_them():
-    assert READ() == plans.configs()
+    assert READ() == plans.read_memory_sections()
     file = Path("params.yaml")
     file.write_text(file.read_text().replace("  beta: 0.1  ", "  beta: -1  ", 1))
     with pytest.raises(StageError, match=r"^params.yaml: dpo.beta: expected"):
@@ -128,8 +128,8 @@ def test_devices_are_those_of_dvc_yaml():
     ):
         changed = re.sub(r"meta: .*", f"meta: {{resources: {{cpu: 2, {asked}}}}}", after, count=1)
         file.write_text(before + heading + changed)
-        assert sources.resources("sft") == (devices, "gpu: 0" not in asked, shard)
-    assert sources.resources("evaluate")[1], "which stands under foreach"
+        assert sources.read_stage_resources("sft") == (devices, "gpu: 0" not in asked, shard)
+    assert sources.read_stage_resources("evaluate")[1], "which stands under foreach"
 
 
 def test_without_a_stage_each_has_a_line():
@@ -151,8 +151,8 @@ def test_a_check_names_only_what_does_not_fit():
 
 def test_on_a_cpu_interpreter_and_libraries_are_measured():
     [one] = json.loads(told("responses", "--json")[0])
-    assert (one["device"], one["memory"]) == ("cpu", sources.machine_memory())
-    assert 5e7 < by_name(one)["interpreter and libraries"] <= sources.resident() * 1.1
+    assert (one["device"], one["memory"]) == ("cpu", sources.get_machine_memory())
+    assert 5e7 < by_name(one)["interpreter and libraries"] <= sources.get_resident_memory() * 1.1
 
 
 @pytest.mark.parametrize(

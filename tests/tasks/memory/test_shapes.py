@@ -17,7 +17,7 @@ from transformers import (
 )
 
 from tasks.common.errors import StageError
-from tasks.language.training.starting_model import architecture
+from tasks.language.training.starting_model import build_llama_config
 from tasks.memory import shapes, sources
 from tests.conftest import PARAMS, SECTIONS
 from tests.tasks.memory.saved import SIZES
@@ -42,7 +42,7 @@ CONFIGS = {
 def test_weights_and_adapters_are_those_of_the_model(config):
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config)
-        shape = shapes.of_config(config.to_dict(), "a model")
+        shape = shapes.build_shape_from_config(config.to_dict(), "a model")
         assert shape.weights == model.num_parameters()
         assert shape.body == model.base_model.num_parameters()
         hidden = {*shape.matrices}
@@ -63,20 +63,20 @@ def test_known_shapes_have_about_the_size_of_their_names(shape):
 
 def test_a_size_is_taken_exactly():
     for text, weights in (("8B", 8 * 10**9), ("0.5b", 5 * 10**8), ("350M", 350 * 10**6), ("400B", 4 * 10**11)):
-        shape = shapes.of_size(text)
+        shape = shapes.estimate_shape_from_size(text)
         assert shape.weights == weights
         parts = shape.body + (0 if shape.tied else shape.embedding)
         assert parts == pytest.approx(weights, rel=1e-6), "the layers are stretched to it"
-    assert "Llama-3-8B" in shapes.of_size("8B").name
-    assert [shapes.of_size(text) for text in ("8", "B", "8 T", "0B", "-1B", "")] == [None] * 6
+    assert "Llama-3-8B" in shapes.estimate_shape_from_size("8B").name
+    assert [shapes.estimate_shape_from_size(text) for text in ("8", "B", "8 T", "0B", "-1B", "")] == [None] * 6
 
 
 def test_an_architecture_without_a_formula_needs_its_files(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "falcon", **GROUPED}))
     with pytest.raises(StageError, match=r"model type falcon: its weights are not counted here; expected one of llama"):
-        shapes.of_folder(tmp_path)
+        shapes.read_shape_from_folder(tmp_path)
     save_file({"a": torch.zeros(30, 10), "b": torch.zeros(7, dtype=torch.bfloat16)}, tmp_path / "model.safetensors")
-    assert sources.model(str(tmp_path)).weights == 307
+    assert sources.resolve_model_shape(str(tmp_path)).weights == 307
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_an_architecture_without_a_formula_needs_its_files(tmp_path):
 def test_a_config_that_says_too_little_is_one_line(tmp_path, config, told):
     (tmp_path / "config.json").write_text(config)
     with pytest.raises(StageError) as found:
-        sources.model(str(tmp_path))
+        sources.resolve_model_shape(str(tmp_path))
     assert told in str(found.value)
 
 
@@ -107,24 +107,24 @@ def test_params_describe_the_model_that_the_stage_builds(tmp_path, monkeypatch):
         def __len__(self):
             return PARAMS["tokenizer"]["vocabulary"]
 
-    config = architecture(given["pretrained"], Words())
+    config = build_llama_config(given["pretrained"], Words())
     with torch.device("meta"):
         weights = AutoModelForCausalLM.from_config(config).num_parameters()
-    assert sources.of_params(given).weights == weights
+    assert sources.get_starting_model_shape(given).weights == weights
     config.vocab_size = 200  # what a small corpus makes of it
     config.save_pretrained("data/pretrained")
-    assert sources.of_params(given).vocabulary == 200
+    assert sources.get_starting_model_shape(given).vocabulary == 200
     own = {"init": "directory", "path": "data/pretrained"}
     given["pretrained"] = SECTIONS["pretrained"].model_validate(PARAMS["pretrained"] | own)
-    assert sources.of_params(given).vocabulary == 200
+    assert sources.get_starting_model_shape(given).vocabulary == 200
 
 
 @pytest.mark.parametrize(("text", "size"), [("80GB", 80 * 10**9), ("1.5 GiB", 1610612736), ("24gb", 24 * 10**9)])
 def test_memory_as_it_is_written(text, size):
-    assert sources.memory(text) == size
+    assert sources.parse_memory_size(text) == size
 
 
 @pytest.mark.parametrize("text", ["80", "GB", "0GB", "80 TB", "-1GB"])
 def test_memory_in_no_known_unit(text):
     with pytest.raises(StageError, match=r"expected a size such as 80GB or 24GiB"):
-        sources.memory(text)
+        sources.parse_memory_size(text)

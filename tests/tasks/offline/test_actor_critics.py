@@ -92,9 +92,9 @@ def test_every_seed_leaves_a_policy_that_plays_and_its_curve(stage, actions, dat
     assert curves.groupby("seed")["step"].apply(list).to_dict() == {0: [3, 6, 7], 1: [3, 6, 7]}
     assert curves.notna().all(axis=None)
     assert set(metrics) == set(curves["variant"]) == {variant}
-    recording = dataset_files.read(data / actions)
+    recording = dataset_files.read_offline_dataset(data / actions)
     for seed in (0, 1):
-        policy = kinds.load(tmp_path / "out" / variant / f"seed-{seed}")
+        policy = kinds.load_policy_of_any_kind(tmp_path / "out" / variant / f"seed-{seed}")
         acted = policy.act(recording.transitions.observations)
         assert acted.shape == recording.transitions.actions.shape
         if actions == "continuous":
@@ -111,9 +111,11 @@ def test_what_is_kept_of_a_training_is_all_that_it_needs_to_go_on(stage, actions
     """The training is cut between two refreshes of the weights (AWR) and after the warm-up (BEAR, BRAC)."""
     run, _, _, variant = STAGES[stage]
     builders = {}
-    monkeypatch.setattr(learners, "run", lambda name, config, transitions, out, variants: builders.update(variants))
+    monkeypatch.setattr(
+        learners, "train_all_variants", lambda name, config, transitions, out, variants: builders.update(variants)
+    )
     run(config(stage), data / actions, data / "out")
-    recording = dataset_files.read(data / actions)
+    recording = dataset_files.read_offline_dataset(data / actions)
 
     def started(seed):
         torch.manual_seed(seed)

@@ -51,9 +51,11 @@ def test_the_best_tenth_is_cloned_by_itself(tmp_path):
     """
     rng = np.random.default_rng(0)
     played = [pushing(0, 5, rng) for _ in range(9)] + [pushing(1, 20, rng)]
-    dataset_files.write(tmp_path / "data", "CartPole-v1", played, ScoreReference(5, 20), {})
+    dataset_files.write_offline_dataset(tmp_path / "data", "CartPole-v1", played, ScoreReference(5, 20), {})
     metrics = bc.run(CONFIG, tmp_path / "data", tmp_path / "out")
-    acts = {name: kinds.load(tmp_path / "out" / name / "seed-0").act(STATES) for name in CONFIG.shares}
+    acts = {
+        name: kinds.load_policy_of_any_kind(tmp_path / "out" / name / "seed-0").act(STATES) for name in CONFIG.shares
+    }
     assert acts["BC"].float().mean() < 0.3
     assert acts["10%BC"].float().mean() == 1
     assert metrics["10%BC"]["accuracy"] == 1
@@ -63,7 +65,7 @@ def test_the_best_tenth_is_cloned_by_itself(tmp_path):
 def test_continuous_actions_are_cloned_as_their_mean(tmp_path):
     record(tmp_path / "data", "Pendulum-v1", 2)
     metrics = bc.run(CONFIG, tmp_path / "data", tmp_path / "out")
-    actions = kinds.load(tmp_path / "out/BC/seed-0").act(STATES[:, :3])
+    actions = kinds.load_policy_of_any_kind(tmp_path / "out/BC/seed-0").act(STATES[:, :3])
     assert actions.shape == (50, 1)
     assert actions.abs().max() < 1
     uniform = 1 / 3  # the variance of what random play does

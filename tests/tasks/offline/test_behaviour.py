@@ -8,7 +8,7 @@ import pytest
 from tasks import check
 from tasks.common.errors import StageError
 from tasks.offline import behaviour
-from tasks.offline.behaviour import Checkpoint, choose, reference_of, run
+from tasks.offline.behaviour import Checkpoint, compute_score_reference, run, select_tier_checkpoints
 from tasks.offline.configs.behaviour import BehaviourConfig
 from tasks.offline.datasets import dataset_files
 from tasks.offline.environments import simulators
@@ -28,11 +28,14 @@ def test_ppo_learns_and_its_way_is_kept(cart):
     assert 0 == metrics["random"]["steps"] < metrics["medium"]["steps"] < metrics["expert"]["steps"] <= CART.steps
     for tier, estimate in metrics.items():
         assert estimate["low"] <= estimate["mean"] <= estimate["high"]
-        second = behaviour._play(
-            "CartPole-v1", behaviour_folder.policy(out, tier), CONFIG.final_episodes, behaviour.SECOND_LOOK
+        second = behaviour._measure_returns(
+            "CartPole-v1",
+            behaviour_folder.load_behaviour_policy(out, tier),
+            CONFIG.final_episodes,
+            behaviour.SECOND_LOOK,
         )
         assert estimate["chosen_at"] == second.mean()
-    reference = behaviour_folder.reference(out)
+    reference = behaviour_folder.read_score_reference(out)
     assert (reference.minimum, reference.maximum) == (metrics["random"]["mean"], metrics["expert"]["mean"])
     assert len(pd.read_csv(out / "curve.csv")) == CART.steps // (CONFIG.copies * CONFIG.horizon)
     evaluations = pd.read_csv(out / "evaluations.csv")
@@ -42,11 +45,11 @@ def test_ppo_learns_and_its_way_is_kept(cart):
 def test_the_replay_is_all_of_training_up_to_the_medium_policy(cart):
     """It has whole episodes that had ended at that point; in each of the 8 copies at most one had not."""
     out, metrics = cart
-    replay = behaviour_folder.replay(out)
+    replay = behaviour_folder.read_replay_episodes(out)
     missing = metrics["medium"]["steps"] - sum(len(one) for one in replay)
     assert 0 <= missing < CONFIG.copies * 500
     assert all(one.terminations[-1] for one in replay), "a pole that falls"
-    found = dataset_files.read(out / "replay")
+    found = dataset_files.read_offline_dataset(out / "replay")
     assert found.environment == "CartPole-v1"
     early, late = np.array_split([one.rewards.sum() for one in replay], 2)
     assert early[:50].mean() < 35, "it begins as a random policy"
@@ -56,12 +59,14 @@ def test_the_replay_is_all_of_training_up_to_the_medium_policy(cart):
 def test_the_policies_are_those_that_were_measured(cart):
     out, metrics = cart
     for tier in ("random", "medium", "expert"):
-        returns = behaviour._play("CartPole-v1", behaviour_folder.policy(out, tier), 20, behaviour.MEASURED_BY)
+        returns = behaviour._measure_returns(
+            "CartPole-v1", behaviour_folder.load_behaviour_policy(out, tier), 20, behaviour.MEASURED_BY
+        )
         assert returns.mean() == metrics[tier]["mean"]
 
 
 def test_the_outs_are_sound(cart):
-    assert list(check.problems(cart[0])) == []
+    assert list(check.find_file_problems(cart[0])) == []
 
 
 def test_same_seed_same_bytes(tmp_path):
@@ -87,20 +92,20 @@ def test_without_steps_there_is_a_random_policy_and_a_known_maximum(environment,
     assert list(metrics) == ["random"]
     assert json.loads((tmp_path / environment / "reference.json").read_text())["maximum"] == maximum
     assert metrics["random"]["mean"] < maximum
-    assert list(check.problems(tmp_path)) == []
+    assert list(check.find_file_problems(tmp_path)) == []
     for tier, told in (("expert", "no expert policy"), ("medium", "no medium policy")):
         with pytest.raises(StageError, match=rf"{environment}: {told}; .*steps is 0\?"):
-            behaviour_folder.policy(tmp_path / environment, tier)
+            behaviour_folder.load_behaviour_policy(tmp_path / environment, tier)
     with pytest.raises(StageError, match=r"steps is 0\?"):
-        behaviour_folder.replay(tmp_path / environment)
+        behaviour_folder.read_replay_episodes(tmp_path / environment)
 
 
 def test_a_folder_may_be_named_otherwise_than_its_environment(tmp_path):
     """Not every id can be the name of a branch in DVC, or of a folder."""
     config = BRIEFLY.model_copy(update={"environments": {"hop": NONE.model_copy(update={"id": "Hopper-v5"})}})
     run(config, NO_FILES, tmp_path / "hop")
-    assert behaviour_folder.environment(tmp_path / "hop") == "Hopper-v5"
-    assert behaviour_folder.reference(tmp_path / "hop").maximum == 3234.3
+    assert behaviour_folder.read_environment_id(tmp_path / "hop") == "Hopper-v5"
+    assert behaviour_folder.read_score_reference(tmp_path / "hop").maximum == 3234.3
     wrong = config.model_copy(update={"environments": {"hop": NONE.model_copy(update={"id": "no_such:Hopper-v5"})}})
     with pytest.raises(StageError, match=r"^environment no_such:Hopper-v5: no module no_such is installed$"):
         run(wrong, NO_FILES, tmp_path / "hop")
@@ -111,9 +116,9 @@ def test_what_is_good_must_be_known(tmp_path):
     with pytest.raises(
         StageError, match=r"Reacher-v5: no good return is known: branches.behaviour.Reacher-v5.steps is 0"
     ):
-        behaviour_folder.reference(tmp_path / "Reacher-v5")
+        behaviour_folder.read_score_reference(tmp_path / "Reacher-v5")
     with pytest.raises(StageError, match=r"branches.behaviour.x: the best policy's return 9.0 is not above .* 10.0"):
-        reference_of("x", "x", {"random": 10.0, "expert": 9.0})
+        compute_score_reference("x", "x", {"random": 10.0, "expert": 9.0})
 
 
 def way(*values):
@@ -131,9 +136,9 @@ def steps(chosen):
 
 def test_medium_and_expert_by_hand():
     """From 0 to 100 a third of the way is nearest to 30; checkpoints after the best one are not considered."""
-    chosen = choose("x", 1 / 3, 3, way(0.0, 10.0, 30.0, 45.0, 100.0, 34.0, 90.0), as_before)
+    chosen = select_tier_checkpoints("x", 1 / 3, 3, way(0.0, 10.0, 30.0, 45.0, 100.0, 34.0, 90.0), as_before)
     assert steps(chosen) == {"random": 0, "medium": 200, "expert": 400}
-    assert steps(choose("x", 0.9, 1, way(0.0, 10.0, 30.0, 100.0), as_before))["medium"] == 200
+    assert steps(select_tier_checkpoints("x", 0.9, 1, way(0.0, 10.0, 30.0, 100.0), as_before))["medium"] == 200
 
 
 def test_a_lucky_first_look_chooses_nothing():
@@ -145,12 +150,12 @@ def test_a_lucky_first_look_chooses_nothing():
         seen.append(checkpoint.steps)
         return Checkpoint(checkpoint.steps, truth[checkpoint.steps], None)
 
-    chosen = choose("x", 0.5, 3, way(0.0, 50.0, 40.0, 90.0, 120.0, 95.0), again)
+    chosen = select_tier_checkpoints("x", 0.5, 3, way(0.0, 50.0, 40.0, 90.0, 120.0, 95.0), again)
     assert steps(chosen) == {"random": 0, "medium": 200, "expert": 500}
     assert [chosen[tier].value for tier in ("random", "medium", "expert")] == [0.0, 42.0, 100.0]
     assert set(seen) == {0, 100, 200, 300, 400, 500}
     seen.clear()
-    assert steps(choose("x", 0.5, 1, way(0.0, 50.0, 40.0, 90.0, 120.0, 95.0), again))["expert"] == 400
+    assert steps(select_tier_checkpoints("x", 0.5, 1, way(0.0, 50.0, 40.0, 90.0, 120.0, 95.0), again))["expert"] == 400
     assert set(seen) == {0, 400, 200}, "one finalist each: the first look decides"
 
 
@@ -167,4 +172,4 @@ def test_each_look_is_at_other_episodes():
 @pytest.mark.parametrize("values", [(0.0, 100.0, 50.0), (50.0, 10.0, 20.0)])
 def test_no_way_between_is_one_clear_line(values):
     with pytest.raises(StageError, match=r"branches.behaviour.x: no policy was between .*: more steps, or evaluate"):
-        choose("x", 0.5, 1, way(*values), as_before)
+        select_tier_checkpoints("x", 0.5, 1, way(*values), as_before)

@@ -13,7 +13,7 @@ from tasks.common import checkpoints, tables
 from tasks.common.errors import StageError
 from tasks.offline import decision_transformer as stage
 from tasks.offline.datasets import dataset_files
-from tasks.offline.environments.rollouts import as_player, play
+from tasks.offline.environments.rollouts import play_seeded_episodes, wrap_as_player
 from tasks.offline.policies import kinds
 from tasks.offline.training import learners
 from tests import repository
@@ -109,20 +109,20 @@ def hashes(folder):
 def test_policies_know_what_may_be_asked_of_them(spoken):
     _, out, metrics = spoken
     for seed in (0, 7):
-        policy = kinds.load(out / "DT-silent" / f"seed-{seed}")
+        policy = kinds.load_policy_of_any_kind(out / "DT-silent" / f"seed-{seed}")
         assert policy.targets == [-1.0, -4.0]
         assert (policy.scale, policy.context) == (10.0, 4)
-        returns = [play("graph", policy.with_target(target), 3, 0).returns for target in policy.targets]
+        returns = [play_seeded_episodes("graph", policy.with_target(target), 3, 0).returns for target in policy.targets]
         assert [len(each) for each in returns] == [3, 3]
-        first = play("graph", policy.with_target(-1.0), 3, 5).returns
-        assert (play("graph", as_player(policy), 3, 5).returns == first).all()
+        first = play_seeded_episodes("graph", policy.with_target(-1.0), 3, 5).returns
+        assert (play_seeded_episodes("graph", wrap_as_player(policy), 3, 5).returns == first).all()
     assert metrics["DT-silent"]["step"] == 12
 
 
 def test_the_data_sets_mean_and_deviation_go_with_the_policy(data, silent):
     assert set(pd.read_csv(silent / "curves.csv")) == {"variant", "seed", "step", "loss", "accuracy"}
-    seen = dataset_files.read(data).transitions.observations
-    normaliser = kinds.load(silent / "DT/seed-0").normaliser
+    seen = dataset_files.read_offline_dataset(data).transitions.observations
+    normaliser = kinds.load_policy_of_any_kind(silent / "DT/seed-0").normaliser
     assert torch.allclose(normaliser.mean, seen.mean(0), atol=1e-6)
     assert torch.allclose(normaliser(seen).std(0, correction=0)[seen.std(0) > 0], torch.tensor(1.0), atol=1e-4)
 
@@ -130,7 +130,7 @@ def test_the_data_sets_mean_and_deviation_go_with_the_policy(data, silent):
 def test_continuous_actions(tmp_path):
     data = record(tmp_path / "Reacher-v5-random", "Reacher-v5", 3)
     out, _ = made(data, tmp_path / "out", seeds=[0])
-    policy = kinds.load(out / "DT/seed-0")
+    policy = kinds.load_policy_of_any_kind(out / "DT/seed-0")
     player = policy.with_target(-4.0)
     player.begin(2)
     actions = player.act(torch.arange(2), torch.randn(2, policy.spaces.observation))
@@ -177,14 +177,17 @@ def test_every_init_and_seed_ends_elsewhere_with_text_beside(spoken):
 
 
 def trainable(folder):
-    policy = kinds.load(folder)
+    policy = kinds.load_policy_of_any_kind(folder)
     return sum(p.numel() for p in policy.parameters() if p.requires_grad)
 
 
 def test_all_inits_have_equal_size_and_start_from_different_trunks(silent):
     assert len({trainable(silent / init / "seed-0") for init in INITS}) == 1
     start = tiny.gpt2(vocab_size=300).transformer.h[0].mlp.c_fc.weight.flatten()
-    ends = {i: kinds.load(silent / i / "seed-0").trunk.model.h[0].mlp.c_fc.weight.flatten() for i in INITS}
+    ends = {
+        i: kinds.load_policy_of_any_kind(silent / i / "seed-0").trunk.model.h[0].mlp.c_fc.weight.flatten()
+        for i in INITS
+    }
     like = {init: torch.cosine_similarity(start, end, dim=0).item() for init, end in ends.items()}
     assert like["DT-language"] > 0.95
     assert abs(like["DT"]) < 0.1
@@ -193,7 +196,7 @@ def test_all_inits_have_equal_size_and_start_from_different_trunks(silent):
 
 def test_synthetic_text_teaches_our_own_trunk_as_well(in_our_own_trunk):
     _, out, _ = in_our_own_trunk
-    weights = [kinds.load(out / init / "seed-7").trunk for init in ("DT", "DT-synthetic")]
+    weights = [kinds.load_policy_of_any_kind(out / init / "seed-7").trunk for init in ("DT", "DT-synthetic")]
     assert weights[0].sizes == weights[1].sizes
     assert not torch.equal(weights[0].norm.weight, weights[1].norm.weight)
 
@@ -210,14 +213,14 @@ def test_training_that_was_killed_goes_on_to_the_same_bits(
     torch.rand(5)
     monkeypatch.setattr(checkpoints, "EVERY_SECONDS", 0.0)
     monkeypatch.setattr(checkpoints, "SHARE", float("inf"))
-    rows = learners.mean_metrics.rows
+    rows = learners.mean_metrics.average_step_metrics
 
     def killed(steps, every):
         yield from islice(rows(steps, every), 2)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(learners.mean_metrics, "rows", killed)
+        patch.setattr(learners.mean_metrics, "average_step_metrics", killed)
         with pytest.raises(KeyboardInterrupt):
             made(data, tmp_path / "killed/graph-12", **options)
     assert list(checkpoints.FOLDER.glob("*.safetensors"))
@@ -244,14 +247,14 @@ def test_variants_with_and_without_text_side_by_side(spoken):
     assert np.isfinite([*metrics["DT-silent"].values(), *metrics["DT"].values()]).all()
     ends = pd.read_csv(out / "curves.csv").groupby(["variant", "seed"]).last().groupby("variant").mean()
     assert metrics["DT"]["language_loss"] == pytest.approx(ends.loc["DT", "language_loss"])
-    assert not [line for file in out.rglob("*.*") for line in check.problems(file)]
+    assert not [line for file in out.rglob("*.*") for line in check.find_file_problems(file)]
 
 
 def test_text_from_the_language_flows_corpus(data, tmp_path):
     options = all_inits(tmp_path)
     documents = pd.DataFrame({"kind": ["facts", "stories"], "text": ["one two", "three"]})
-    tables.write(stage.Documents, documents, tmp_path / "corpus/corpus.parquet")
-    stream, vocabulary = stage._stream(config(), options["language"], tmp_path / "corpus")
+    tables.write_table(stage.Documents, documents, tmp_path / "corpus/corpus.parquet")
+    stream, vocabulary = stage._load_token_stream(config(), options["language"], tmp_path / "corpus")
     assert "".join(SIGNS[token] for token in stream) == "oneĠtwothree"
     assert vocabulary == len(SIGNS)
 
@@ -279,7 +282,7 @@ def test_text_or_tokenizer_that_is_not_there_is_named(data, tmp_path, missing):
     (tmp_path / "empty").mkdir()
     what = {"text": "0 tokens of text", "model": "cannot be loaded "}[missing]
     with pytest.raises(StageError, match=f"^{tmp_path}/empty: {what}"):
-        stage._stream(config(), places["model"], places["text"])
+        stage._load_token_stream(config(), places["model"], places["text"])
 
 
 @pytest.mark.parametrize(

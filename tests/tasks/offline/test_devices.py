@@ -140,7 +140,7 @@ def learn(method, data, out, device, monkeypatch, **changes):
     RUNS[method](small(method, **changes), data, out)
     policies = sorted(file.parent for file in out.rglob("*.safetensors"))
     assert policies
-    assert all(kinds.load(policy) for policy in policies)
+    assert all(kinds.load_policy_of_any_kind(policy) for policy in policies)
     return pd.read_csv(out / "curves.csv")
 
 
@@ -201,7 +201,7 @@ def test_an_episode_is_gone_on_with_on_the_stage_s_device():
     def exploring(device):
         config = ExplorationConfig(replay=40, warmup=9, steps=2, first_epsilon=1.0, last_epsilon=1.0, last_from=1)
         generator = torch.Generator().manual_seed(0)
-        relabelling = Hindsight(simulators.goals_of("bit-flip"), "future", 1)
+        relabelling = Hindsight(simulators.get_environment_goals("bit-flip"), "future", 1)
         return Explorer("bit-flip", None, config, 0, generator, torch.device(device), relabelling=relabelling)
 
     first = exploring("cpu")
@@ -225,7 +225,7 @@ def measured(data, policies, out, device, monkeypatch):
         {**PARAMS["returns"], "episodes": 2, "gamma": 0.9, "fitted_q": FITTED}
     )
     returns.run(config, policies, data, out)
-    return measurements.read(out)
+    return measurements.read_return_scores(out)
 
 
 @pytest.mark.parametrize("method", ["cql", "decision_transformer"])

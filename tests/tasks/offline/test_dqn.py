@@ -101,7 +101,7 @@ def test_cal_ql_refers_to_episodes_that_ended_and_to_no_cut_one(terminated):
         torch.eye(3), torch.zeros(3, dtype=torch.long), -torch.ones(3), torch.eye(3), ends, torch.tensor([3])
     )
     variant = CQL.variants["CQL"].model_copy(update={"calibrated": True})
-    batches, _ = cql._batches(CQL, variant, data, torch.Generator().manual_seed(0), None)
+    batches, _ = cql._make_batches(CQL, variant, data, torch.Generator().manual_seed(0), None)
     batch = next(iter(batches))
     earned = torch.tensor([-2.71, -1.9, -1.0]) if terminated else torch.full((3,), -inf)
     torch.testing.assert_close(batch.reference, earned[batch.observations.argmax(1)])
@@ -109,7 +109,7 @@ def test_cal_ql_refers_to_episodes_that_ended_and_to_no_cut_one(terminated):
 
 def first_seen(data):
     """The first observations of all its episodes: there are fewer than are watched at most."""
-    transitions = dataset_files.read(data).transitions
+    transitions = dataset_files.read_offline_dataset(data).transitions
     assert len(transitions.starts) <= learners.STARTS
     return transitions.observations[transitions.starts]
 
@@ -123,7 +123,7 @@ def test_every_variant_and_seed_has_a_policy_and_a_curve_of_the_same_bytes_each_
     assert curves.notna().all(axis=None)
     for variant in variants:
         for seed in (0, 1):
-            policy = kinds.load(trained[stage] / variant / f"seed-{seed}")
+            policy = kinds.load_policy_of_any_kind(trained[stage] / variant / f"seed-{seed}")
             assert policy.gamma == 0.9
             last = curves[(curves["variant"] == variant) & (curves["seed"] == seed)].iloc[-1]
             assert last["initial_value"] == pytest.approx(policy.values(first_seen(data)).mean().item())
@@ -143,7 +143,7 @@ def test_cql_of_no_weight_is_double_dqn(trained):
 
 
 def test_what_it_learns_from_is_normalised_as_what_it_acts_on(data, monkeypatch):
-    recording = dataset_files.read(data)
+    recording = dataset_files.read_offline_dataset(data)
     learner = builders(monkeypatch, data, "dqn")["DQN"](recording, 0, torch.Generator().manual_seed(0))
     seen = []
     learner.policy.layers.register_forward_hook(lambda module, inputs, output: seen.append(inputs[0]))
@@ -157,7 +157,9 @@ def test_what_it_learns_from_is_normalised_as_what_it_acts_on(data, monkeypatch)
 def builders(monkeypatch, data, stage):
     """What the stage hands to `learning.run`: a builder for each variant."""
     found = {}
-    monkeypatch.setattr(learners, "run", lambda name, config, transitions, out, variants: found.update(variants))
+    monkeypatch.setattr(
+        learners, "train_all_variants", lambda name, config, transitions, out, variants: found.update(variants)
+    )
     made(stage, data, data / "out")
     return found
 
@@ -165,7 +167,7 @@ def builders(monkeypatch, data, stage):
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_what_is_kept_of_a_training_is_all_that_it_needs_to_go_on(variant, data, monkeypatch):
     """The training is cut between two updates of the target network, and for `online` in the middle of an episode."""
-    build, recording = builders(monkeypatch, data, "dqn")[variant], dataset_files.read(data)
+    build, recording = builders(monkeypatch, data, "dqn")[variant], dataset_files.read_offline_dataset(data)
 
     def started(seed):
         torch.manual_seed(seed)
@@ -205,7 +207,7 @@ def test_without_a_target_network_the_network_values_its_own_actions(data, train
 
 
 def test_without_replay_batches_are_steps_that_followed_each_other(data, monkeypatch):
-    recording = dataset_files.read(data)
+    recording = dataset_files.read_offline_dataset(data)
     rows = {tuple(row): number for number, row in enumerate(recording.transitions.observations.tolist())}
 
     def batches(variant, layer_inputs):

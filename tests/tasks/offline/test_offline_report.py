@@ -88,13 +88,13 @@ def measure(rng, name, out):
                     starts.append(
                         {**key, "recorded": -3.0 if start < 2 else -7.0 if start < 5 else np.nan, "total": -3.0}
                     )
-    tables.write(measured_tables.PlayedEpisodes, pd.DataFrame(episodes), out / measured_tables.EPISODES)
+    tables.write_table(measured_tables.PlayedEpisodes, pd.DataFrame(episodes), out / measured_tables.EPISODES)
     for schema, rows, file in (
         (measured_tables.Values, values, measured_tables.VALUES),
         (measured_tables.Starts, starts, measured_tables.STARTS),
     ):
         kinds = {key: column.dtype.type for key, column in schema.to_schema().columns.items()}
-        tables.write(schema, pd.DataFrame(rows, columns=list(kinds)).astype(kinds), out / file)
+        tables.write_table(schema, pd.DataFrame(rows, columns=list(kinds)).astype(kinds), out / file)
     pd.DataFrame(progress).to_csv(out / measurements.PROGRESS, index=False)
     pd.DataFrame(progress).assign(loss=0.5).to_csv(out / measurements.CURVES, index=False)
     columns = ["variant", "seed", "step", "loss", "estimate"]
@@ -272,7 +272,7 @@ def test_what_is_not_listed_is_not_shown(few):
 @pytest.fixture
 def no_plots(monkeypatch):
     """Pages without their plots, which take most of a page's time."""
-    monkeypatch.setattr(offline_report, "_figures", lambda *_: {})
+    monkeypatch.setattr(offline_report, "_render_figures", lambda *_: {})
 
 
 def test_what_returns_in_the_environment_chose_is_marked_in_every_table(home, tmp_path, no_plots):
@@ -326,7 +326,7 @@ def test_a_cost_stands_once_for_all_of_an_environment_or_for_the_data_sets_it_is
         return SimpleNamespace(description={"dataset": dataset, "environment": dataset.split("-")[0], "cost": cost})
 
     measured = [of("pole-medium", BC=5, DT=7), of("hopper-medium", BC=5, DT=7), of("hopper-expert", BC=5, DT=8)]
-    assert offline_report._costs(measured) == [
+    assert offline_report._list_training_costs(measured) == [
         ("BC", "pole, hopper", 9, 5),
         ("DT", "pole, hopper-medium", 9, 7),
         ("DT", "hopper-expert", 9, 8),

@@ -17,7 +17,7 @@ from tasks.offline.configs.bc import BcConfig
 from tasks.offline.configs.returns import FittedQConfig, ReturnsConfig
 from tasks.offline.datasets import dataset_files
 from tasks.offline.datasets.dataset_files import ScoreReference
-from tasks.offline.environments.rollouts import as_player, play
+from tasks.offline.environments.rollouts import play_seeded_episodes, wrap_as_player
 from tasks.offline.environments.simulators import GRAPH
 from tasks.offline.policies import files, kinds
 from tasks.offline.reporting import measurements
@@ -67,15 +67,15 @@ def home(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def found(home):
-    return measurements.read(home / "returns" / "bc-cart")
+    return measurements.read_return_scores(home / "returns" / "bc-cart")
 
 
 def test_every_variant_and_seed_plays_whole_episodes(home, found):
     counts = found.episodes.groupby(["variant", "seed"]).size()
     assert counts.to_dict() == {(variant, seed): 6 for variant in BC.shares for seed in BC.seeds}
     assert found.episodes["target"].isna().all()
-    policy = kinds.load(home / "bc" / "CartPole-v1-random" / "10%BC" / "seed-1")
-    played = play("CartPole-v1", as_player(policy), 6, 50)
+    policy = kinds.load_policy_of_any_kind(home / "bc" / "CartPole-v1-random" / "10%BC" / "seed-1")
+    played = play_seeded_episodes("CartPole-v1", wrap_as_player(policy), 6, 50)
     rows = found.episodes.query("variant == '10%BC' and seed == 1").sort_values("episode")
     assert rows["total"].tolist() == played.returns.tolist()
     assert rows["length"].tolist() == played.lengths.tolist()
@@ -90,7 +90,7 @@ def test_metrics_are_means_over_seeds_with_scores(home, found):
 
 
 def test_the_description_tells_of_data_and_cost(home, found):
-    recording = dataset_files.read(home / "transitions" / "CartPole-v1-random")
+    recording = dataset_files.read_offline_dataset(home / "transitions" / "CartPole-v1-random")
     described = found.description
     assert described["method"] == "bc"
     assert described["environment"] == "CartPole-v1"
@@ -121,8 +121,8 @@ def test_same_policies_same_bytes(home, tmp_path):
 def test_logits_claim_nothing_and_the_estimate_stands_beside_the_discounted_return(home, found):
     assert set(found.values["source"]) == {measured_tables.FITTED}
     assert (found.values["gamma"] == 0.9).all()
-    policy = kinds.load(home / "bc" / "CartPole-v1-random" / "BC" / "seed-0")
-    truth = play("CartPole-v1", as_player(policy), 6, 50).discounted(0.9).mean()
+    policy = kinds.load_policy_of_any_kind(home / "bc" / "CartPole-v1-random" / "BC" / "seed-0")
+    truth = play_seeded_episodes("CartPole-v1", wrap_as_player(policy), 6, 50).discounted(0.9).mean()
     row = found.values.query("variant == 'BC' and seed == 0").iloc[0]
     assert row["truth"] == pytest.approx(truth)
     assert not row["converged"]
@@ -141,11 +141,14 @@ def test_the_policy_that_recorded_the_data_is_played_greedily(home, tmp_path):
         policy = Behaviour(Spaces(4, 2, discrete=True), [])
         with torch.no_grad():
             policy.layers[-1].weight.copy_(gain * torch.tensor([[0, 0, -3.0, -1], [0, 0, 3, 1]]))  # against the fall
-        files.save(policy, data / "behaviour" / tier)
-    best = play("CartPole-v1", as_player(policy), 6, 50).returns.mean()
+        files.save_policy(policy, data / "behaviour" / tier)
+    best = play_seeded_episodes("CartPole-v1", wrap_as_player(policy), 6, 50).returns.mean()
     assert best > 100
     run(WITHOUT_ESTIMATES, home / "bc" / data.name, data, tmp_path / "bc-cart")
-    assert measurements.read(tmp_path / "bc-cart").description["behaviour"] == {"policy": "expert", "return": best}
+    assert measurements.read_return_scores(tmp_path / "bc-cart").description["behaviour"] == {
+        "policy": "expert",
+        "return": best,
+    }
 
 
 def test_what_nobody_recorded_here_has_no_such_policy(found):
@@ -183,7 +186,7 @@ def kept(path, policy, monkeypatch, kind=None):
     """Write the policy as a method's folder with one variant and seed."""
     if kind:
         monkeypatch.setitem(kinds.BUILDERS, kind.__name__, kind)
-    files.save(policy, path / "it" / "seed-0")
+    files.save_policy(policy, path / "it" / "seed-0")
     pd.DataFrame({"variant": ["it"], "seed": [0], "step": [7], "loss": [0.5]}).to_csv(
         path / measurements.CURVES, index=False
     )
@@ -197,7 +200,7 @@ def test_every_target_is_played_and_nothing_is_believed_of_a_policy_that_remembe
     torch.manual_seed(0)
     made = kept(tmp_path / "dt", Obedient(Spaces(4, 2, discrete=True), [8]), monkeypatch, Obedient)
     metrics = run(CONFIG, made, home / "transitions" / "CartPole-v1-random", tmp_path / "bc-cart")
-    found = measurements.read(tmp_path / "bc-cart")
+    found = measurements.read_return_scores(tmp_path / "bc-cart")
     assert found.episodes.groupby("target").size().to_dict() == {1.0: 6, 3.0: 6}
     assert list(metrics) == ["it asked for 3", "it asked for 1"]
     assert found.values.empty
@@ -223,10 +226,10 @@ def test_the_graph_is_told_by_start(graph, tmp_path, monkeypatch):
     made = kept(tmp_path / "tabular", shortest(), monkeypatch)
     config = CONFIG.model_copy(update={"episodes": 38})
     run(config, made, graph, tmp_path / "q-graph")
-    found = measurements.read(tmp_path / "q-graph")
+    found = measurements.read_return_scores(tmp_path / "q-graph")
     assert sorted(found.starts["start"]) == list(GRAPH.starts)
     assert (found.starts["total"] == found.starts["optimum"]).all()
-    data = dataset_files.read(graph).transitions
+    data = dataset_files.read_offline_dataset(graph).transitions
     first = data.observations[data.starts].argmax(1)
     for row in found.starts.to_dict("records"):
         assert row["optimum"] == -GRAPH.distances[row["start"]]
@@ -245,13 +248,13 @@ def test_variants_stand_in_the_order_of_training(found):
 def test_without_a_budget_there_is_no_estimate(home, tmp_path, monkeypatch):
     made = kept(tmp_path / "q", QValues(Spaces(4, 2, discrete=True), [4], gamma=0.9), monkeypatch)
     run(WITHOUT_ESTIMATES, made, home / "transitions" / "CartPole-v1-random", tmp_path / "bc-cart")
-    assert set(measurements.read(tmp_path / "bc-cart").values["source"]) == {measured_tables.CLAIMED}
+    assert set(measurements.read_return_scores(tmp_path / "bc-cart").values["source"]) == {measured_tables.CLAIMED}
 
 
 def test_only_the_first_seeds_of_each_variant_have_an_estimate(home, tmp_path):
     config = CONFIG.model_copy(update={"fitted_q": FITTED.model_copy(update={"seeds": 1})})
     run(config, home / "bc/CartPole-v1-random", home / "transitions" / "CartPole-v1-random", tmp_path / "bc-cart")
-    found = measurements.read(tmp_path / "bc-cart")
+    found = measurements.read_return_scores(tmp_path / "bc-cart")
     assert found.values.groupby("variant")["seed"].apply(list).to_dict() == {"BC": [0], "10%BC": [0]}
     assert set(found.episodes["seed"]) == {0, 1}
 
@@ -275,7 +278,7 @@ BAD = {
 def test_bad_episodes_are_refused(what, found, tmp_path):
     spoil, told = BAD[what]
     with pytest.raises(StageError, match=told):
-        tables.write(measured_tables.PlayedEpisodes, spoil(found.episodes), tmp_path / measured_tables.EPISODES)
+        tables.write_table(measured_tables.PlayedEpisodes, spoil(found.episodes), tmp_path / measured_tables.EPISODES)
     assert not (tmp_path / measured_tables.EPISODES).exists()
 
 

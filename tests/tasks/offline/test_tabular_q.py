@@ -5,7 +5,7 @@ from tasks import check
 from tasks.common.errors import StageError
 from tasks.offline import tabular_q
 from tasks.offline.environments import simulators
-from tasks.offline.environments.rollouts import as_player, play
+from tasks.offline.environments.rollouts import play_seeded_episodes, wrap_as_player
 from tasks.offline.policies import kinds
 from tests.tasks.offline.worlds import record
 
@@ -15,9 +15,9 @@ CONFIG = tabular_q.TabularQConfig(datasets=[], gamma=0.99, tolerance=1e-6, state
 def test_sixty_random_walks_are_enough_for_the_shortest_path_from_every_start(tmp_path):
     walks = record(tmp_path / "graph-60", "graph", 60)
     metrics = tabular_q.run(CONFIG, walks, tmp_path / "out")
-    policy = kinds.load(tmp_path / "out" / "Q-learning" / "seed-0")
+    policy = kinds.load_policy_of_any_kind(tmp_path / "out" / "Q-learning" / "seed-0")
     starts = simulators.GRAPH.starts
-    played = play("graph", as_player(policy), len(starts), seed=0)
+    played = play_seeded_episodes("graph", wrap_as_player(policy), len(starts), seed=0)
     assert (-played.returns).tolist() == simulators.GRAPH.distances[starts].tolist()
     assert metrics["Q-learning"]["return"] == pytest.approx(simulators.OPTIMA["graph"])
     assert policy.values(played.initial).numpy() == pytest.approx(played.discounted(0.99), abs=1e-4)
@@ -43,7 +43,7 @@ def test_the_curve_has_a_row_a_sweep_and_the_same_data_give_the_same_bytes(tmp_p
     assert list(returns.columns) == ["variant", "seed", "step", "return"]
     files = [file.relative_to(tmp_path / "one") for file in (tmp_path / "one").rglob("*") if file.is_file()]
     assert len(files) == 4
-    assert list(check.problems(tmp_path / "one")) == []
+    assert list(check.find_file_problems(tmp_path / "one")) == []
     assert all((tmp_path / "one" / file).read_bytes() == (tmp_path / "other" / file).read_bytes() for file in files)
 
 

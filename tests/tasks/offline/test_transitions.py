@@ -10,10 +10,10 @@ from tasks.common.errors import StageError
 from tasks.offline import behaviour, transitions
 from tasks.offline.configs.transitions import EpisodeDataset, TransitionsConfig
 from tasks.offline.datasets import dataset_files
-from tasks.offline.datasets.episodes import episode
+from tasks.offline.datasets.episodes import make_episode
 from tasks.offline.environments import simulators
 from tasks.offline.policies import behaviour_folder, files
-from tasks.offline.transitions import FIRST_SEED, limited, run
+from tasks.offline.transitions import FIRST_SEED, limit_episodes, run
 from tests.tasks.offline.worlds import BRIEFLY, NO_FILES
 
 
@@ -55,7 +55,7 @@ def poles(home, tmp_path_factory):
 
 def test_walks_in_the_graph(home, tmp_path):
     metrics = record(home, tmp_path / "graph-60", "graph", "random", episodes=60)
-    found = dataset_files.read(tmp_path / "graph-60")
+    found = dataset_files.read_offline_dataset(tmp_path / "graph-60")
     assert metrics["episodes"] == len(found.transitions.lengths) == 60
     assert metrics["steps"] == len(found.transitions)
     assert metrics["return"]["mean"] == pytest.approx(found.transitions.returns.mean().item())
@@ -63,10 +63,10 @@ def test_walks_in_the_graph(home, tmp_path):
     assert found.reference.maximum == simulators.OPTIMA["graph"]
     assert found.metadata == {
         "source": "random",
-        "policies": {"random": files.digest(home / "graph" / "random")},
+        "policies": {"random": files.hash_policy_weights(home / "graph" / "random")},
         "seed": FIRST_SEED,
     }
-    assert list(check.problems(tmp_path)) == []
+    assert list(check.find_file_problems(tmp_path)) == []
     nodes, edges = found.transitions.observations.argmax(1), found.transitions.actions
     after = found.transitions.next_observations.argmax(1)
     assert simulators.GRAPH.successors[nodes, edges].tolist() == after.tolist()
@@ -74,7 +74,7 @@ def test_walks_in_the_graph(home, tmp_path):
 
 def test_sixty_walks_leave_something_to_stitch_and_a_thousand_little(home):
     """The starts with a walk that is a shortest path: few with 60 walks, most with 1,000."""
-    optimal, walks = {}, transitions.record(home / "graph", "random", None, 1000, FIRST_SEED)
+    optimal, walks = {}, transitions.record_episodes(home / "graph", "random", None, 1000, FIRST_SEED)
     for count in (60, 1000):
         best, taken = set(), set()
         for walk in walks[:count]:
@@ -103,7 +103,7 @@ def test_tiers_are_as_good_as_their_policies(home, poles):
         assert LIMITS[source]["steps"] <= metrics["steps"] < LIMITS[source]["steps"] + 500
         means[source] = metrics["return"]["mean"]
     assert means["random"] < means["medium"] < means["expert"]
-    reference = behaviour_folder.reference(home / "CartPole-v1")
+    reference = behaviour_folder.read_score_reference(home / "CartPole-v1")
     assert means["random"] == pytest.approx(reference.minimum, rel=0.3)
     assert means["expert"] == pytest.approx(reference.maximum, rel=0.3)
 
@@ -114,7 +114,9 @@ def until(lengths, steps):
 
 
 def test_medium_expert_is_one_half_each(poles):
-    medium, expert, both = (dataset_files.read(poles[0] / source) for source in ("medium", "expert", "medium-expert"))
+    medium, expert, both = (
+        dataset_files.read_offline_dataset(poles[0] / source) for source in ("medium", "expert", "medium-expert")
+    )
     half = LIMITS["medium-expert"]["steps"] // 2
     lengths = [length for tier in (medium, expert) for length in until(tier.transitions.lengths.tolist(), half)]
     assert both.transitions.lengths.tolist() == lengths
@@ -122,7 +124,10 @@ def test_medium_expert_is_one_half_each(poles):
 
 
 def test_medium_replay_is_training_itself(home, poles):
-    replay, found = behaviour_folder.replay(home / "CartPole-v1"), dataset_files.read(poles[0] / "medium-replay")
+    replay, found = (
+        behaviour_folder.read_replay_episodes(home / "CartPole-v1"),
+        dataset_files.read_offline_dataset(poles[0] / "medium-replay"),
+    )
     lengths = found.transitions.lengths.tolist()
     assert lengths == [len(one) for one in replay][: len(lengths)]
     assert sum(lengths[:-1]) < 500 <= sum(lengths)
@@ -130,8 +135,8 @@ def test_medium_replay_is_training_itself(home, poles):
 
 def test_policies_act_by_chance(home, poles):
     """A clone of greedy actions would earn more than the policy itself, so the data must hold sampled actions."""
-    data = dataset_files.read(poles[0] / "medium").transitions
-    greedy = behaviour_folder.policy(home / "CartPole-v1", "medium").act(data.observations)
+    data = dataset_files.read_offline_dataset(poles[0] / "medium").transitions
+    greedy = behaviour_folder.load_behaviour_policy(home / "CartPole-v1", "medium").act(data.observations)
     assert 0.6 < (greedy == data.actions).float().mean() < 0.99
 
 
@@ -149,7 +154,7 @@ def test_same_seed_same_bytes(environment, source, home, tmp_path):
 
 
 def whole(*lengths):
-    return [episode(np.zeros((n + 1, 1)), np.zeros(n), np.zeros(n), True) for n in lengths]
+    return [make_episode(np.zeros((n + 1, 1)), np.zeros(n), np.zeros(n), True) for n in lengths]
 
 
 @pytest.mark.parametrize(
@@ -157,7 +162,7 @@ def whole(*lengths):
     [(None, None, 4), (None, 2, 2), (1, None, 1), (3, None, 1), (4, None, 2), (9, None, 3), (100, None, 4), (4, 1, 1)],
 )
 def test_limits_by_hand(steps, count, kept):
-    assert len(limited(whole(3, 4, 2, 5), steps, count)) == kept
+    assert len(limit_episodes(whole(3, 4, 2, 5), steps, count)) == kept
 
 
 def d4rl(path, *, timeouts=True):
@@ -180,7 +185,7 @@ def test_a_d4rl_file_below_the_raw_folder(home, tmp_path, capsys):
         "the observation that follows is not in the file",
         "transitions: data set hopper-d4rl: a D4RL file names no environment: shapes and ranges alone were compared",
     ]
-    found = dataset_files.read(tmp_path / "hopper-d4rl")
+    found = dataset_files.read_offline_dataset(tmp_path / "hopper-d4rl")
     assert found.metadata == {"source": "d4rl", "location": "it.hdf5"}
     assert found.d4rl.score(3234.3) == 100
 
@@ -191,11 +196,11 @@ def test_what_scores_are_measured_between(home, tmp_path, capsys):
     again = {"location": "walks", "raw": tmp_path}
     metadata = tmp_path / "walks" / dataset_files.METADATA
     said = json.loads(metadata.read_text())
-    known = behaviour_folder.reference(home / "graph")
+    known = behaviour_folder.read_score_reference(home / "graph")
     for minimum, maximum in ((None, None), (-50.0, 50.0)):
         metadata.write_text(json.dumps(said | {"ref_min_score": minimum, "ref_max_score": maximum}))
         record(home, tmp_path / "again", "graph", "minari", **again)
-        reference = dataset_files.read(tmp_path / "again").reference
+        reference = dataset_files.read_offline_dataset(tmp_path / "again").reference
         assert (reference.minimum, reference.maximum) == (
             (minimum, maximum) if maximum else (known.minimum, known.maximum)
         )
@@ -231,9 +236,9 @@ def test_an_episode_that_was_cut_early_is_in_no_return(home, tmp_path):
     """Of costs of 1 a step: one ended after 2, the time limit cut one after 4, and one was cut after a single step."""
 
     def walk(steps, terminated):
-        return episode(np.eye(20)[: steps + 1], np.zeros(steps, np.int64), -np.ones(steps), terminated)
+        return make_episode(np.eye(20)[: steps + 1], np.zeros(steps, np.int64), -np.ones(steps), terminated)
 
-    dataset_files.write(
+    dataset_files.write_offline_dataset(
         tmp_path / "walks",
         "graph",
         [walk(2, True), walk(4, False), walk(1, False)],
@@ -248,7 +253,7 @@ def test_an_episode_that_was_cut_early_is_in_no_return(home, tmp_path):
 def test_our_own_data_set_can_be_imported_as_minaris(home, tmp_path):
     record(home, tmp_path / "cart-random", "CartPole-v1", "random", episodes=4)
     record(home, tmp_path / "cart-again", "CartPole-v1", "minari", location="cart-random", raw=tmp_path)
-    one, same = (dataset_files.read(tmp_path / name) for name in ("cart-random", "cart-again"))
+    one, same = (dataset_files.read_offline_dataset(tmp_path / name) for name in ("cart-random", "cart-again"))
     assert one.transitions.rewards.tolist() == same.transitions.rewards.tolist()
     assert (one.transitions.observations == same.transitions.observations).all()
 
@@ -283,5 +288,5 @@ def test_a_data_set_is_handed_on_with_the_policies_that_recorded_it(home, poles,
     kept = poles[0] / source / behaviour_folder.RECORDERS
     assert sorted(folder.name for folder in kept.glob("*")) == tiers
     for tier in tiers:
-        assert files.digest(kept / tier) == files.digest(home / "CartPole-v1" / tier)
-    assert list(check.problems(poles[0] / source)) == []
+        assert files.hash_policy_weights(kept / tier) == files.hash_policy_weights(home / "CartPole-v1" / tier)
+    assert list(check.find_file_problems(poles[0] / source)) == []

@@ -61,9 +61,15 @@ def record(path, environment, episodes, reference=None):
     """A data set of `episodes` random episodes in the folder `path`; a random policy scores 0, the return `reference`
     100.
     """
-    rng, scene, spaces = np.random.default_rng(0), simulators.make(environment), simulators.spaces_of(environment)
+    rng, scene, spaces = (
+        np.random.default_rng(0),
+        simulators.make_offline_environment(environment),
+        simulators.get_policy_spaces(environment),
+    )
     played = [episode(scene, spaces, rng, seed) for seed in range(episodes)]
     scene.close()
     lowest = float(np.mean([one.rewards.sum() for one in played]))
-    dataset_files.write(path, environment, played, reference or ScoreReference(lowest, lowest + 100), {})
+    dataset_files.write_offline_dataset(
+        path, environment, played, reference or ScoreReference(lowest, lowest + 100), {}
+    )
     return path

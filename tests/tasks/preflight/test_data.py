@@ -38,14 +38,14 @@ def problems(tmp_path):
 @pytest.mark.parametrize("section", ["responses", "mixture"])
 def test_more_problems_are_passed_over_than_there_are(problems, section):
     configs = given(problems=problems, responses={"skip": 24}, mixture={"skip": 24})
-    told = list(data.read(configs, {"problems", "responses", "mixture"}))
+    told = list(data.check_data_sources(configs, {"problems", "responses", "mixture"}))
     assert told == [f"problems: 25 train, 5 validation, 3 test from {problems['path']}"]
     configs = given(problems=problems, **{"responses": {"skip": 0}, "mixture": {"skip": 0}, section: {"skip": 25}})
     with pytest.raises(StageError) as stopped:
-        list(data.read(configs, {"problems", "responses", "mixture"}))
+        list(data.check_data_sources(configs, {"problems", "responses", "mixture"}))
     line = f"params.yaml: {section}.skip: expected less than the 25 training problems that there are, got 25"
     assert str(stopped.value) == line
-    assert list(data.read(configs, {"problems"})), "a section that no stage of the run reads is not asked"
+    assert list(data.check_data_sources(configs, {"problems"})), "a section that no stage of the run reads is not asked"
 
 
 def test_each_source_is_counted(tmp_path):
@@ -58,7 +58,7 @@ def test_each_source_is_counted(tmp_path):
         **{section: {"source": "files", "path": path} for section, path in files.items()},
         mixture={"path": str(tmp_path / "prompts"), "datasets": [mixed("policy")]},
     )
-    told = list(data.read(configs, {"demonstrations", "preferences", "mixture", "evaluate@sft"}))
+    told = list(data.check_data_sources(configs, {"demonstrations", "preferences", "mixture", "evaluate@sft"}))
     assert [line.partition(" from /")[0] for line in told] == [
         "demonstrations: 9 to learn from and 1 held out",
         "preferences: 8 pairs to learn from and 2 held out",
@@ -71,7 +71,7 @@ def test_each_source_is_counted(tmp_path):
 
 def test_why_too_little_is_left_is_said_before_that_it_is(tmp_path):
     chats = write(tmp_path / "chats.jsonl", [{"prompt": f"{n}?", "completion": ""} for n in range(3)])
-    told = data.read(given(demonstrations={"source": "files", "path": chats}), {"demonstrations"})
+    told = data.check_data_sources(given(demonstrations={"source": "files", "path": chats}), {"demonstrations"})
     assert next(told) == "demonstrations: rows left out: 3 without an answer"
     with pytest.raises(StageError, match="0 different prompts"):
         next(told)
@@ -87,16 +87,18 @@ def test_judgements_are_counted_and_those_that_are_missing(tmp_path):
         judged.write(file, judged.pair(rows, "tie" if n else "a better", ("anna", "ben", "carl")[n % 3]))
     own = {"source": "people", "judgements": str(file), "minimum": 40}
     told = "preferences: 12 judgements by 3 people in " + str(file)
-    assert list(data.read(given(preferences=own), {"preferences"})) == [f"{told}; waiting for 28 more: posttrain label"]
-    assert list(data.read(given(preferences={**own, "minimum": 12}), {"preferences"})) == [told]
+    assert list(data.check_data_sources(given(preferences=own), {"preferences"})) == [
+        f"{told}; waiting for 28 more: posttrain label"
+    ]
+    assert list(data.check_data_sources(given(preferences={**own, "minimum": 12}), {"preferences"})) == [told]
     pairs = write(tmp_path / "pairs.jsonl", [{"prompt": f"{n}?", "chosen": "a", "rejected": "b"} for n in range(10)])
     shares = {"annotator": 0.0, "people": 0.5, "files": 0.5, "hub": 0.0}
     both = {**own, "source": "mixture", "mixture": shares, "pairs_path": pairs}
-    assert len(list(data.read(given(preferences=both), {"preferences"}))) == 2
+    assert len(list(data.check_data_sources(given(preferences=both), {"preferences"}))) == 2
     with file.open("a") as torn:
         torn.write("{}\n")
     with pytest.raises(StageError, match=r"people\.jsonl:25: kind: expected item, judgement"):
-        list(data.read(given(preferences=own), {"preferences"}))
+        list(data.check_data_sources(given(preferences=own), {"preferences"}))
 
 
 def mixed(reward):
@@ -110,13 +112,13 @@ def test_what_a_reward_needs_and_no_row_has_is_named(tmp_path):
     with pytest.raises(
         StageError, match=r"own\.jsonl: line 1: there is no answer, which the reward verifiable of own needs"
     ):
-        list(data.read(configs, {"mixture"}))
+        list(data.check_data_sources(configs, {"mixture"}))
 
 
 def test_what_a_stage_makes_is_not_read(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     configs = given(demonstrations={"source": "files", "path": "data/preferences"})
-    assert not list(data.read(configs, {"demonstrations"}))
+    assert not list(data.check_data_sources(configs, {"demonstrations"}))
     assert not Path("data").exists()
 
 
@@ -127,8 +129,8 @@ def test_a_model_from_scratch_knows_no_system_prompts(tmp_path):
     with pytest.raises(
         StageError, match=r"chats.jsonl: chats-1: message 1 \(system\): a model from scratch knows user"
     ):
-        list(data.read(given(**own), {"demonstrations"}))
-    [line] = data.read(given(**own, pretrained={"init": "directory"}), {"demonstrations"})
+        list(data.check_data_sources(given(**own), {"demonstrations"}))
+    [line] = data.check_data_sources(given(**own, pretrained={"init": "directory"}), {"demonstrations"})
     assert line.startswith("demonstrations: 1 to learn from and 1 held out"), "a system prompt makes it another prompt"
 
 
@@ -144,32 +146,39 @@ def test_examples_are_the_users_own(tmp_path, monkeypatch):
         **{section: {"source": "files", "path": path} for section, path in files.items()},
         mixture={"path": str(tmp_path), "datasets": [mixed("policy")]},
     )
-    assert len(examples.of_demonstrations(configs)) == 9
-    assert [one["chosen"] for one in examples.of_pairs(configs)] == ["a"] * 8
-    [prompt] = examples.of_prompts(configs)
+    assert len(examples.load_demonstration_examples(configs)) == 9
+    assert [one["chosen"] for one in examples.load_pair_examples(configs)] == ["a"] * 8
+    [prompt] = examples.load_prompt_examples(configs)
     assert (prompt["question"], json.loads(prompt["columns"])) == ("Why?", {"level": 3})
-    assert [one["question"] for one in examples.of_tests(configs)] == ["2?"]
-    sources = (examples.of_demonstrations, examples.of_pairs, examples.of_prompts, examples.of_tests)
-    assert [*(source(given()) for source in sources), examples.of_problems()] == [[]] * 5, "nothing has been made yet"
+    assert [one["question"] for one in examples.load_test_examples(configs)] == ["2?"]
+    sources = (
+        examples.load_demonstration_examples,
+        examples.load_pair_examples,
+        examples.load_prompt_examples,
+        examples.load_test_examples,
+    )
+    assert [*(source(given()) for source in sources), examples.load_problem_examples()] == [[]] * 5, (
+        "nothing has been made yet"
+    )
 
 
 @pytest.mark.parametrize(("known", "there"), [(20, 15), (None, None), (3, 0)])
 def test_a_hub_sets_problems_are_counted_before_they_are_downloaded(monkeypatch, known, there):
     """Only where a stage passes over some of them: the hub is not asked for nothing."""
     asked = []
-    monkeypatch.setattr(data, "hub_rows", lambda *what: asked.append(what) or known)
+    monkeypatch.setattr(data, "fetch_hub_row_count", lambda *what: asked.append(what) or known)
     own = {"source": "hub", "hub_id": "some/sums", "hub_config": "main", "validation": 5}
     configs = given(problems=own, responses={"skip": 14}, mixture={"skip": 15})
-    assert list(data.read(configs, {"problems", "sft"})) == []
+    assert list(data.check_data_sources(configs, {"problems", "sft"})) == []
     assert not asked
     if there != 0:
-        told = list(data.read(configs, {"problems", "responses"}))
+        told = list(data.check_data_sources(configs, {"problems", "responses"}))
         assert told == ([] if there is None else [f"problems: at most {there} train in some/sums"])
         assert asked == [("some/sums", "main", "main", "train")]
     if there is not None:
         line = rf"^params.yaml: mixture.skip: expected less than the {there} training problems that there are, got 15$"
         with pytest.raises(StageError, match=line):
-            list(data.read(configs, {"problems", "mixture"}))
+            list(data.check_data_sources(configs, {"problems", "mixture"}))
 
 
 @pytest.mark.parametrize("place", ["problems", "evaluate"])
@@ -177,6 +186,6 @@ def test_files_that_are_too_large_are_left_to_the_stages(problems, tmp_path, mon
     own = {"source": "files", "path": write(tmp_path / "asked.jsonl", [{"prompt": "Why?"}])}
     configs = given(problems=problems, evaluate=own)
     stages = {"problems": {"problems"}, "evaluate": {"evaluate@sft"}}[place]
-    assert len(list(data.read(configs, stages))) == 1
+    assert len(list(data.check_data_sources(configs, stages))) == 1
     monkeypatch.setattr(data, "LARGE", 10)
-    assert list(data.read(configs, stages)) == []
+    assert list(data.check_data_sources(configs, stages)) == []

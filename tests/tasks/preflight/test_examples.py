@@ -10,7 +10,7 @@ from tasks.common.errors import StageError
 from tasks.language import mixture
 from tasks.language.tables.problems import Problems, Prompts
 from tasks.preflight import data, examples
-from tasks.preflight.__main__ import whole
+from tasks.preflight.__main__ import iterate_language_checks
 from tests.conftest import PARAMS, SECTIONS, TINY
 
 HUB = {"hub_config": None, "hub_revision": None, "hub_split": None}
@@ -46,7 +46,7 @@ def write(tmp_path, name, rows):
 
 
 def told(configs, stages):
-    return [*data.read(configs, stages), *whole(configs, stages, False)]
+    return [*data.check_data_sources(configs, stages), *iterate_language_checks(configs, stages, False)]
 
 
 def test_the_mixtures_prompts_are_those_that_would_be_drawn(home, tmp_path):
@@ -55,17 +55,17 @@ def test_the_mixtures_prompts_are_those_that_would_be_drawn(home, tmp_path):
     mixed = given(mixture=of_file(location, weight=3.0))["mixture"]
     both = mixed.model_copy(update={"datasets": [*mixed.datasets, *given()["mixture"].datasets], "skip": 32})
     mixture.run(both, tmp_path / "data/problems", tmp_path, tmp_path / "data/mixture")
-    read = (tables.read(Prompts, tmp_path / f"data/mixture/{name}.parquet") for name in ("prompts", "validation"))
-    expected = [row for table in read for row in tables.records(table)]
-    found = examples.of_prompts({"mixture": both})
+    read = (tables.read_table(Prompts, tmp_path / f"data/mixture/{name}.parquet") for name in ("prompts", "validation"))
+    expected = [row for table in read for row in tables.list_records(table)]
+    found = examples.load_prompt_examples({"mixture": both})
     assert [(row["prompt_id"], row["question"]) for row in found] == [
         (row["prompt_id"], row["question"]) for row in expected
     ]
     of_hub = {"source": "hub", "hub_revision": "main", "hub_split": "train"}
-    assert examples.of_prompts(given(mixture=of_file("some/set", **of_hub))) == expected
+    assert examples.load_prompt_examples(given(mixture=of_file("some/set", **of_hub))) == expected
     (tmp_path / "data/problems").unlink()
     for config in (mixed, both):
-        assert len(examples.of_prompts({"mixture": config})) == 9, "a set of files needs no problems"
+        assert len(examples.load_prompt_examples({"mixture": config})) == 9, "a set of files needs no problems"
 
 
 @pytest.mark.parametrize("section", ["grpo", "rejection_sft"])
@@ -161,11 +161,15 @@ def test_a_prompt_that_lacks_what_a_stages_reward_reads_is_named(tmp_path, row, 
     more = {"reward_files": "rewards"} if "rewards/mine.py:f" in reward else {}
     configs = given(mixture={**of_file("own.jsonl"), "path": str(tmp_path)}, grpo={"reward": reward, **more})
     with pytest.raises(StageError) as stopped:
-        list(data.read(configs, SAMPLED))
+        list(data.check_data_sources(configs, SAMPLED))
     assert str(stopped.value).startswith(f"grpo: {tmp_path}/own.jsonl: own-0: {said}")
-    assert list(data.read(configs, ["mixture"])) == ["mixture: 1 prompts in own"], "no stage of the run asks for it"
+    assert list(data.check_data_sources(configs, ["mixture"])) == ["mixture: 1 prompts in own"], (
+        "no stage of the run asks for it"
+    )
 
 
 def test_pipelines_own_test_problems_are_those_that_are_asked(home):
-    table = tables.read(Problems, examples.PROBLEMS / "test.parquet")
-    assert [row["question"] for row in examples.of_tests(given(evaluate={"problems": 5}))] == [*table["question"][:5]]
+    table = tables.read_table(Problems, examples.PROBLEMS / "test.parquet")
+    assert [row["question"] for row in examples.load_test_examples(given(evaluate={"problems": 5}))] == [
+        *table["question"][:5]
+    ]

@@ -31,7 +31,7 @@ def said(tmp_path, monkeypatch):
         one = {"environment": "it", "source": "minari", "location": "walks", "steps": None, "episodes": None}
         config = {"datasets": {"walks": one}, "references": {}, "path": "raw", "seed": 0} | settings
         stages = {"transitions@walks", "behaviour@it"}
-        return [*offline_datasets.read(behaviour, TransitionsConfig.model_validate(config), stages)]
+        return [*offline_datasets.check_offline_datasets(behaviour, TransitionsConfig.model_validate(config), stages)]
 
     return lines
 
@@ -53,14 +53,14 @@ def test_another_environment_is_found_before_anything_runs(said):
 
 
 def test_bad_values_are_found_before_anything_runs(said, monkeypatch):
-    written = dataset_files.write
+    written = dataset_files.write_offline_dataset
 
     def without_an_end(path, environment, episodes, *rest):
         written(path, environment, episodes, *rest)
         with h5py.File(path / dataset_files.DATA, "a") as file:
             file["episode_1/terminations"][...] = False
 
-    monkeypatch.setattr(dataset_files, "write", without_an_end)
+    monkeypatch.setattr(dataset_files, "write_offline_dataset", without_an_end)
     with pytest.raises(StageError, match=r"^data set walks: episode 1: terminations: the last step is neither"):
         said(PLAIN)
 
@@ -100,8 +100,8 @@ def test_an_environment_that_does_not_suit_is_found_before_anything_runs(monkeyp
     with pytest.raises(
         StageError, match=r"have said, which is no numbers; .*FilterObservation {filter_keys: \[seen\]}"
     ):
-        list(offline_datasets.read(behaviour, config, {"behaviour@it"}))
-    assert list(offline_datasets.read(behaviour, config, {"behaviour@other"})) == []
+        list(offline_datasets.check_offline_datasets(behaviour, config, {"behaviour@it"}))
+    assert list(offline_datasets.check_offline_datasets(behaviour, config, {"behaviour@other"})) == []
 
 
 def test_what_a_stage_makes_is_not_there_yet(said):

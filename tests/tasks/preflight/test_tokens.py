@@ -8,7 +8,7 @@ from tasks.common import models
 from tasks.common.errors import StageError
 from tasks.language.data import forms
 from tasks.memory import shapes, terms
-from tasks.memory.workloads import MemoryOptions, workload
+from tasks.memory.workloads import MemoryOptions, build_workload
 from tasks.preflight import estimates, rewards, tokens
 from tests.conftest import PARAMS, SECTIONS
 
@@ -19,7 +19,7 @@ def row(*turns, text=""):
     messages = [
         {"role": role, "content": content} for role, content in zip(("user", "assistant") * 2, turns, strict=False)
     ]
-    return {"demonstration_id": "a", "messages": forms.as_json(messages) if turns else "", "text": text}
+    return {"demonstration_id": "a", "messages": forms.dump_messages_json(messages) if turns else "", "text": text}
 
 
 @pytest.fixture(scope="module")
@@ -28,8 +28,8 @@ def words(made):
 
 
 def test_the_trained_tokens_are_shown(words):
-    example = tokens.encode(words, row("2 + 3?", "5")["messages"], "", learn_end=True)
-    shown = tokens.spans(words, *example)
+    example = tokens.encode_demonstration(words, row("2 + 3?", "5")["messages"], "", learn_end=True)
+    shown = tokens.split_into_spans(words, *example)
     assert shown.coloured(False) == "<|user|>2 + 3?<|assistant|>[[5<|end|>]]"
     assert shown.coloured(True) == "<|user|>2 + 3?<|assistant|>\033[32m5<|end|>\033[0m"
     assert tokens.Spans([("\x1b[2Ja\nb", False)]).coloured(True) == "\\x1b[2Ja\nb", (
@@ -47,13 +47,13 @@ def limited(config, tokens):
 
 def test_lengths_and_masks_are_told(words):
     rows = [row("2?", "5"), row("2?", LONG)]
-    lengths, told = tokens.demonstrations(words, rows, limited(SFT, 12), 12)
+    lengths, told = tokens.check_demonstration_lengths(words, rows, limited(SFT, 12), 12)
     assert lengths == [6, 12], "a longer one is cut off at max_length"
     assert told[0] == "template and mask: the end token is trained in each of 2 demonstrations"
     assert told[1].endswith("; 1 of 2 are longer than sft.max_length = 12 and would be cut off at the end")
-    assert tokens.demonstrations(words, rows, SFT, None)[1][1].endswith(" tokens")
+    assert tokens.check_demonstration_lengths(words, rows, SFT, None)[1][1].endswith(" tokens")
     endless = SFT.model_copy(update={"learn_end": False})
-    assert "the model does not learn to stop" in tokens.demonstrations(words, rows, endless, None)[1][0]
+    assert "the model does not learn to stop" in tokens.check_demonstration_lengths(words, rows, endless, None)[1][0]
 
 
 def test_examples_beyond_the_context_are_found_before_training(words, monkeypatch):
@@ -64,54 +64,56 @@ def test_examples_beyond_the_context_are_found_before_training(words, monkeypatc
     rows = [row("2?", "5")] * 6 + [row("2?", LONG)]
     for context in (12, 13):
         with pytest.raises(StageError, match=rf"^sft: the longest example has 14 tokens, and the model {context} pos"):
-            tokens.demonstrations(words, rows, SFT, context)
-    assert tokens.demonstrations(words, rows, SFT, 14)
+            tokens.check_demonstration_lengths(words, rows, SFT, context)
+    assert tokens.check_demonstration_lengths(words, rows, SFT, 14)
     pair = {"prompt_id": "a", "prompt": "2?", "chosen": LONG, "rejected": "5", "strength": "a better"}
     pairs = [pair | {"chosen_ended": True, "rejected_ended": True}]
     with pytest.raises(StageError, match=r"^dpo: .* expected dpo.max_length = 13 or less"):
-        tokens.pairs(words, pairs, "dpo", DPO, 13)
-    lengths, told = tokens.pairs(words, pairs, "dpo", limited(DPO, 13), 13)
+        tokens.check_pair_lengths(words, pairs, "dpo", DPO, 13)
+    lengths, told = tokens.check_pair_lengths(words, pairs, "dpo", limited(DPO, 13), 13)
     assert (lengths, told.endswith("1 of 1 are longer than dpo.max_length = 13 and would be left out")) == ([13], True)
 
 
 def test_references_that_would_be_cut_off_are_counted(words):
     rows = [{"question": "2?", "history": "", "solution": text} for text in ["5"] * 3 + ["5 " * 100]]
     sections = {name: CONFIGS[name] for name in ("grpo", "evaluate")}
-    _, told = tokens.prompts(words, "prompts", rows, sections, None)
+    _, told = tokens.check_prompt_token_lengths(words, "prompts", rows, sections, None)
     assert told[1:] == [
         f"{name}.max_new_tokens = {PARAMS[name]['max_new_tokens']} would cut off 1 of 4 references (25 %)"
         for name in sections
     ]
-    assert len(tokens.prompts(words, "prompts", rows[:3], sections, None)[1]) == 1
+    assert len(tokens.check_prompt_token_lengths(words, "prompts", rows[:3], sections, None)[1]) == 1
 
 
 def test_a_prompt_that_leaves_no_room_is_found_before_training(words):
     rows = [{"question": "2" * length, "solution": ""} for length in (8, 9)]
-    assert tokens.prompts(words, "prompts", rows[:1], {"grpo": CONFIGS["grpo"]}, 74) == (
+    assert tokens.check_prompt_token_lengths(words, "prompts", rows[:1], {"grpo": CONFIGS["grpo"]}, 74) == (
         [10],
         ["prompts: 10 to 10, in the middle 10 tokens"],
     )
     with pytest.raises(StageError, match=r"the longest has 11 tokens, with grpo.max_new_tokens = 64 more than the mod"):
-        tokens.prompts(words, "prompts", rows, {"grpo": CONFIGS["grpo"]}, 74)
+        tokens.check_prompt_token_lengths(words, "prompts", rows, {"grpo": CONFIGS["grpo"]}, 74)
     room = 10 + CONFIGS["evaluate"].max_new_tokens
-    _, told = tokens.prompts(words, "test problems", rows, {"evaluate": CONFIGS["evaluate"]}, room)
+    _, told = tokens.check_prompt_token_lengths(words, "test problems", rows, {"evaluate": CONFIGS["evaluate"]}, room)
     assert told[1].startswith(f"1 of 2 test problems have with evaluate.max_new_tokens = {room - 10} more than")
 
 
 def test_each_reward_is_tried_on_four_answers():
     problem = {"question": "2 + 3?", "solution": "2 + 3 = 5\n#### 5", "answer": "5", "columns": json.dumps({"a": 1})}
-    found = {what: value for what, value, _ in rewards.tried("verifiable", problem, {}, CONFIGS["grpo"])}
+    found = {
+        what: value for what, value, _ in rewards.try_reward_on_answers("verifiable", problem, {}, CONFIGS["grpo"])
+    }
     assert found == {"reference": 1.0, "empty": 0.0, "huge": 0.0, "hostile": 0.0}
-    [line] = rewards.lines("grpo", CONFIGS["grpo"], [problem])
+    [line] = rewards.iterate_reward_trial_lines("grpo", CONFIGS["grpo"], [problem])
     assert line.startswith("grpo.reward verifiable: reference 1.00 (")
     other = {**problem, "solution": "", "answer": "", "reward": "format"}
-    [line] = rewards.lines("grpo", CONFIGS["grpo"], [other, problem | {"reward": "policy"}])
+    [line] = rewards.iterate_reward_trial_lines("grpo", CONFIGS["grpo"], [other, problem | {"reward": "policy"}])
     assert line.startswith("grpo.reward verifiable: reference 1.00 ("), "the prompt is one that the reward is for"
-    [line] = rewards.lines("grpo", CONFIGS["grpo"], [other | {"reward": "policy"}])
+    [line] = rewards.iterate_reward_trial_lines("grpo", CONFIGS["grpo"], [other | {"reward": "policy"}])
     assert line.startswith("grpo.reward verifiable: empty none ("), "without a reference none is tried"
     program = {**problem, "solution": "def f():\n    return 5"}
     tests = {"tests": ["assert f() == 5"]}
-    found = {what: value for what, value, _ in rewards.tried("code", program, tests, CONFIGS["grpo"])}
+    found = {what: value for what, value, _ in rewards.try_reward_on_answers("code", program, tests, CONFIGS["grpo"])}
     assert found == {"reference": 1.0, "empty": 0.0, "huge": 0.0, "hostile": 0.0}
 
 
@@ -121,16 +123,20 @@ def test_time_and_memory_by_hand():
     Memory is the sum that `posttrain plan-memory` has.
     """
     twice = CONFIGS["sft"].model_copy(update={"epochs": 2})
-    assert estimates.work("sft", twice, 100, 50) == estimates.StageWork(10000, 0)
-    grpo = estimates.work("grpo", CONFIGS["grpo"], 0, 36)
+    assert estimates.estimate_stage_work("sft", twice, 100, 50) == estimates.StageWork(10000, 0)
+    grpo = estimates.estimate_stage_work("grpo", CONFIGS["grpo"], 0, 36)
     answers = 50 * 24 * 8
     assert grpo == estimates.StageWork(answers * 2 * 100, answers * 100)
-    assert estimates.work("evaluate", CONFIGS["evaluate"], 100, 50) is None
-    shape = shapes.of_size("50M")
-    sft, grpo = estimates.lines(CONFIGS, ["sft", "grpo", "dpo"], shape, {"sft": (100, 50), "grpo": (9, 36)})
+    assert estimates.estimate_stage_work("evaluate", CONFIGS["evaluate"], 100, 50) is None
+    shape = shapes.estimate_shape_from_size("50M")
+    sft, grpo = estimates.iterate_cost_estimate_lines(
+        CONFIGS, ["sft", "grpo", "dpo"], shape, {"sft": (100, 50), "grpo": (9, 36)}
+    )
     assert sft.startswith("sft: at least ")
     for line, section, sequence in ((sft, "sft", 50), (grpo, "grpo", 36 + CONFIGS["grpo"].max_new_tokens)):
-        planned, _ = terms.peak(terms.terms(workload(section, shape, CONFIGS, MemoryOptions(sequence=sequence))))
+        planned, _ = terms.compute_peak_memory(
+            terms.list_memory_terms(build_workload(section, shape, CONFIGS, MemoryOptions(sequence=sequence)))
+        )
         assert planned > 16 * shape.weights
         assert line.endswith(f"about {planned / 1e9:.1f} GB of memory")
 
@@ -142,17 +148,19 @@ def compared(chosen, rejected, prompt_id="a"):
 
 def test_a_pair_is_shown_as_it_is_learned(words):
     """Each side's response is trained, to its end token, and cut where the stage cuts it."""
-    plain = [side.coloured(False) for side in tokens.pair(words, [compared("5", "six")], DPO)]
+    plain = [side.coloured(False) for side in tokens.encode_first_fitting_pair(words, [compared("5", "six")], DPO)]
     asked = "<|user|>2 + 3?<|assistant|>"
     assert plain == [f"{asked}[[5<|end|>]]", f"{asked}[[six<|end|>]]"]
     rows = [compared(LONG, "5"), compared("5", "6", "b")]
     length = len(words.encode("<|user|>2 + 3?<|assistant|>5<|end|>", add_special_tokens=False))
-    [chosen, rejected] = tokens.pair(words, rows, limited(DPO, length))
+    [chosen, rejected] = tokens.encode_first_fitting_pair(words, rows, limited(DPO, length))
     assert (chosen.coloured(False), rejected.coloured(False)) == (f"{asked}[[5<|end|>]]", f"{asked}[[6<|end|>]]")
     cut = limited(DPO, length).model_copy(update={"truncation": "right"})
-    [chosen, _] = tokens.pair(words, [compared(LONG, "6")], cut)
+    [chosen, _] = tokens.encode_first_fitting_pair(words, [compared(LONG, "6")], cut)
     assert chosen.coloured(False) == f"{asked}[[{words.decode(words.encode(LONG, add_special_tokens=False)[:2])}]]"
-    assert tokens.pair(words, rows, limited(DPO, 2)) == [], "the stage itself says that none is left"
+    assert tokens.encode_first_fitting_pair(words, rows, limited(DPO, 2)) == [], (
+        "the stage itself says that none is left"
+    )
 
 
 @pytest.mark.parametrize(
@@ -168,8 +176,8 @@ def test_a_pair_is_shown_as_it_is_learned(words):
     ],
 )
 def test_a_time_is_said_as_people_say_it(seconds, words):
-    assert estimates.least(seconds) == words
+    assert estimates.format_least_time(seconds) == words
 
 
 def test_no_model_needs_no_memory():
-    assert [estimates.memory(size) for size in (40_000, 2.6e6, 1.55e9)] == ["1 MB", "3 MB", "1.6 GB"]
+    assert [estimates.format_memory_size(size) for size in (40_000, 2.6e6, 1.55e9)] == ["1 MB", "3 MB", "1.6 GB"]

@@ -19,14 +19,19 @@ KIND = "environments/mine.py:Game"
 def test_an_environment_says_what_it_is():
     """CartPole pays 1 a step; the graph costs 1 a step, and its walks are cut at 10."""
     box = "observations Box(4,) of float32, actions Discrete(2)"
-    assert trials.offline("CartPole-v1") == f"{box}, at most 500 steps an episode; 5 random steps paid 1 to 1 each"
-    assert trials.offline("graph").endswith(", at most 10 steps an episode; 5 random steps paid -1 to -1 each")
+    assert (
+        trials.try_offline_environment("CartPole-v1")
+        == f"{box}, at most 500 steps an episode; 5 random steps paid 1 to 1 each"
+    )
+    assert trials.try_offline_environment("graph").endswith(
+        ", at most 10 steps an episode; 5 random steps paid -1 to -1 each"
+    )
     with pytest.raises(DataError, match="CartPole-v7: "):
-        trials.offline("CartPole-v7")
+        trials.try_offline_environment("CartPole-v7")
 
 
 def test_a_game_says_what_it_is():
-    line = trials.agents("rooms", {"rooms": 3, "doors": 1, "turns": 8}, 10.0, 0, 1)
+    line = trials.try_agent_environment("rooms", {"rooms": 3, "doors": 1, "turns": 8}, 10.0, 0, 1)
     assert line.startswith("game 0 opens with ")
     assert line.endswith(" characters, knows its best play; 3 turns paid -0.02 to -0.02 each")
 
@@ -40,10 +45,10 @@ def test_a_game_of_ones_own_is_played_as_the_stages_play_it(folder):
     need.
     """
     written(folder)
-    line = trials.agents(KIND, {"size": 4}, 60.0, 0, 0)
+    line = trials.try_agent_environment(KIND, {"size": 4}, 60.0, 0, 0)
     assert line.endswith("characters, knows no best play; 3 turns paid 0.5 to 0.5 each")
     with pytest.raises(Exception, match=r"has no best_action\(\); expected 0 as episodes"):
-        trials.agents(KIND, {}, 60.0, 0, 5)
+        trials.try_agent_environment(KIND, {}, 60.0, 0, 5)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +66,7 @@ def test_a_game_of_ones_own_is_played_as_the_stages_play_it(folder):
 def test_a_game_that_cannot_be_played_is_a_fault(folder, text, expected):
     written(folder, text)
     with pytest.raises(DataError, match=expected):
-        trials.agents(KIND, {}, 60.0, 0, 0)
+        trials.try_agent_environment(KIND, {}, 60.0, 0, 0)
 
 
 def run(monkeypatch: pytest.MonkeyPatch, params: Path, *stages: str) -> int:
@@ -113,9 +118,9 @@ def test_however_the_process_ends_it_is_one_line(monkeypatch, code, error, line)
         return subprocess.CompletedProcess(command, code, "behaviour@a: fine\n", error)
 
     monkeypatch.setattr(subprocess, "run", ended)
-    assert not list(trials.lines(Path("params.yaml"), ["sft", "transitions@x"]))
+    assert not list(trials.run_environment_trials(Path("params.yaml"), ["sft", "transitions@x"]))
     assert not started, "nothing is played"
-    found = trials.lines(Path("params.yaml"), ["sft", "behaviour@b", "behaviour@a"])
+    found = trials.run_environment_trials(Path("params.yaml"), ["sft", "behaviour@b", "behaviour@a"])
     assert next(found) == "behaviour@a: fine"
     with pytest.raises(DataError) as stopped:
         next(found)

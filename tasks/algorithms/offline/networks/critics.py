@@ -43,17 +43,17 @@ class Critics(nn.Module):
         return torch.stack([member(seen) for member in self.members]).float()
 
 
-def bellman(batch: TransitionBatch, next_values: Tensor, gamma: float) -> Tensor:
+def bellman_targets(batch: TransitionBatch, next_values: Tensor, gamma: float) -> Tensor:
     """r + gamma V(s'): (B,). V(s') counts unless the episode terminated; a truncated one would have gone on."""
     return batch.rewards + gamma * ~batch.terminated * next_values
 
 
-def squared_errors(q: Tensor, targets: Tensor) -> Tensor:
+def sum_mean_squared_errors(q: Tensor, targets: Tensor) -> Tensor:
     """The sum over critics (E, B) of their mean squared errors; a scalar."""
     return (q - targets).square().mean(-1).sum()
 
 
 @torch.no_grad()
-def follow(target: nn.Module, source: nn.Module, rate: float) -> None:
+def polyak_update(target: nn.Module, source: nn.Module, rate: float) -> None:
     """Move the target's weights towards the source's by `rate` of the way (Polyak averaging)."""
     torch._foreach_lerp_(list(target.parameters()), list(source.parameters()), rate)

@@ -81,13 +81,13 @@ class SquashedGaussian(Network):
         mean, log_deviation = self.gaussian(observations)
         noise = torch.randn((count, *mean.shape), generator=generator).to(mean.device)
         raw = mean + log_deviation.exp() * noise
-        return raw.tanh(), gaussian_log_density(noise, log_deviation) - _log_slope(raw)
+        return raw.tanh(), gaussian_log_density(noise, log_deviation) - _tanh_log_derivative(raw)
 
     def log_likelihood(self, observations: Tensor, actions: Tensor) -> Tensor:
         """log pi(a | s): (B, O) and (B, A) to (B,)."""
         mean, log_deviation = self.gaussian(observations)
         raw = actions.clamp(-INSIDE, INSIDE).atanh()
-        return gaussian_log_density((raw - mean) / log_deviation.exp(), log_deviation) - _log_slope(raw)
+        return gaussian_log_density((raw - mean) / log_deviation.exp(), log_deviation) - _tanh_log_derivative(raw)
 
     def divergence(self, other: "SquashedGaussian", observations: Tensor) -> Tensor:
         """KL(self || other) in each state: exact, since both pass through the same tanh. (B, O) to (B,)."""
@@ -106,6 +106,6 @@ class SquashedGaussian(Network):
         return self.gaussian(observations)[0].tanh()
 
 
-def _log_slope(raw: Tensor) -> Tensor:
+def _tanh_log_derivative(raw: Tensor) -> Tensor:
     """log |d tanh(u) / du| = log(1 - tanh(u)^2), summed over components; without the square's loss of digits."""
     return 2 * (log(2) - raw - functional.softplus(-2 * raw)).sum(-1)

@@ -5,7 +5,7 @@ from copy import deepcopy
 import torch
 from torch import Tensor, nn
 
-from tasks.algorithms.offline.networks.critics import follow
+from tasks.algorithms.offline.networks.critics import polyak_update
 
 
 class TargetNetwork(nn.Module):
@@ -32,4 +32,4 @@ class TargetNetwork(nn.Module):
         """Count one update of `online`; follow it at every `every`-th."""
         self.updates += 1
         if int(self.updates) % self.every == 0:
-            follow(self.network, online, self.rate)
+            polyak_update(self.network, online, self.rate)

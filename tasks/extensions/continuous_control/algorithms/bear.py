@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from tasks.algorithms.offline.adam import Adam
 from tasks.algorithms.offline.networks.critics import METRICS as CRITIC_METRICS
-from tasks.algorithms.offline.networks.critics import Critics, bellman, follow, squared_errors
+from tasks.algorithms.offline.networks.critics import Critics, bellman_targets, polyak_update, sum_mean_squared_errors
 from tasks.algorithms.offline.networks.stochastic import SquashedGaussian
 from tasks.algorithms.offline.transition_tensors import Spaces, TransitionBatch, Transitions
 from tasks.extensions.continuous_control.algorithms.vae import ActionModel
@@ -74,7 +74,7 @@ class BEARAgent(nn.Module):
         return self.log_multiplier.exp()
 
 
-def mmd(first: Tensor, other: Tensor, kernel: Kernel, bandwidth: float) -> Tensor:
+def maximum_mean_discrepancy(first: Tensor, other: Tensor, kernel: Kernel, bandwidth: float) -> Tensor:
     """Maximum mean discrepancy of samples (n, B, A) and (m, B, A) in each state: (B,), from the biased estimate of its
     square.
 
@@ -90,17 +90,19 @@ def mmd(first: Tensor, other: Tensor, kernel: Kernel, bandwidth: float) -> Tenso
     return (square + 1e-6).sqrt()  # keeps the root's slope at 0 finite
 
 
-def mix(q: Tensor, lam: float) -> Tensor:
+def mix_critics(q: Tensor, lam: float) -> Tensor:
     """lambda times the lowest critic plus (1 - lambda) times the highest: (E, ..) to (..)."""
     return lam * q.amin(0) + (1 - lam) * q.amax(0)
 
 
 @torch.no_grad()
-def q_targets(agent: BEARAgent, batch: TransitionBatch, settings: BearSettings, generator: torch.Generator) -> Tensor:
+def compute_q_targets(
+    agent: BEARAgent, batch: TransitionBatch, settings: BearSettings, generator: torch.Generator
+) -> Tensor:
     """What the critics are fitted to: (B,)."""
     actions, _ = agent.target_policy.sample(batch.next_observations, settings.target_samples, generator)
     q = agent.targets(batch.next_observations.expand(len(actions), -1, -1), actions)
-    return bellman(batch, mix(q, settings.lam).amax(0), settings.gamma)
+    return bellman_targets(batch, mix_critics(q, settings.lam).amax(0), settings.gamma)
 
 
 def policy_loss(
@@ -109,7 +111,7 @@ def policy_loss(
     """The policy's loss, a scalar with gradient, and its mean MMD to the behaviour, with gradient."""
     actions, _ = agent.policy.sample(observations, settings.mmd_samples, generator)
     likely = agent.behaviour.sample(observations, settings.mmd_samples, generator)
-    distance = mmd(actions, likely, settings.kernel, settings.bandwidth).mean()
+    distance = maximum_mean_discrepancy(actions, likely, settings.kernel, settings.bandwidth).mean()
     loss = agent.multiplier().detach() * distance
     if agent.updates >= settings.warmup:
         loss = loss - agent.critics(observations, actions[0]).amin(0).mean()
@@ -133,14 +135,14 @@ def fit(
         behaviour_loss = agent.behaviour.loss(batch.observations, batch.actions, generator)
         optimizers["behaviour"].step(behaviour_loss)
         q = agent.critics(batch.observations, batch.actions)
-        critic_loss = squared_errors(q, q_targets(agent, batch, settings, generator))
+        critic_loss = sum_mean_squared_errors(q, compute_q_targets(agent, batch, settings, generator))
         optimizers["critics"].step(critic_loss)
         loss, distance = policy_loss(agent, batch.observations, settings, generator)
         optimizers["policy"].step(loss)
         optimizers["multiplier"].step(-agent.multiplier() * (distance.detach() - settings.threshold))
         agent.log_multiplier.data.clamp_(*LOG_MULTIPLIER)
-        follow(agent.targets, agent.critics, settings.target_rate)
-        follow(agent.target_policy, agent.policy, settings.target_rate)
+        polyak_update(agent.targets, agent.critics, settings.target_rate)
+        polyak_update(agent.target_policy, agent.policy, settings.target_rate)
         agent.updates += 1
         yield {
             "behaviour_loss": behaviour_loss.detach(),

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from tasks.algorithms.offline.adam import Adam
 from tasks.algorithms.offline.networks.critics import METRICS as CRITIC_METRICS
-from tasks.algorithms.offline.networks.critics import Critics, bellman, follow, squared_errors
+from tasks.algorithms.offline.networks.critics import Critics, bellman_targets, polyak_update, sum_mean_squared_errors
 from tasks.algorithms.offline.networks.stochastic import Categorical, SquashedGaussian
 from tasks.algorithms.offline.transition_tensors import Spaces, TransitionBatch, Transitions
 
@@ -56,7 +56,7 @@ class BRACAgent(nn.Module):
         self.register_buffer("updates", torch.tensor(0))
 
 
-def value(policy: Policy, critics: Critics, observations: Tensor, generator: torch.Generator) -> Tensor:
+def compute_policy_value(policy: Policy, critics: Critics, observations: Tensor, generator: torch.Generator) -> Tensor:
     """E min_i Q_i(s, a) over a ~ policy: exact for discrete actions, else of one sample. (B, O) to (B,)."""
     if isinstance(policy, Categorical):
         return (policy(observations).softmax(-1) * critics.every(observations).amin(0)).sum(-1)
@@ -65,11 +65,15 @@ def value(policy: Policy, critics: Critics, observations: Tensor, generator: tor
 
 
 @torch.no_grad()
-def q_targets(agent: BRACAgent, batch: TransitionBatch, settings: BracSettings, generator: torch.Generator) -> Tensor:
+def compute_q_targets(
+    agent: BRACAgent, batch: TransitionBatch, settings: BracSettings, generator: torch.Generator
+) -> Tensor:
     """What the critics are fitted to: (B,)."""
     penalty: Tensor = settings.alpha * agent.policy.divergence(agent.clone, batch.next_observations)
-    return bellman(
-        batch, value(agent.policy, agent.targets, batch.next_observations, generator) - penalty, settings.gamma
+    return bellman_targets(
+        batch,
+        compute_policy_value(agent.policy, agent.targets, batch.next_observations, generator) - penalty,
+        settings.gamma,
     )
 
 
@@ -80,7 +84,7 @@ def policy_loss(
     divergence = agent.policy.divergence(agent.clone, observations).mean()
     if agent.updates < settings.warmup:
         return divergence, divergence.detach()
-    gain = value(agent.policy, agent.critics, observations, generator).mean()
+    gain = compute_policy_value(agent.policy, agent.critics, observations, generator).mean()
     return settings.alpha * divergence - gain, divergence.detach()
 
 
@@ -98,11 +102,11 @@ def fit(
         clone_loss = -agent.clone.log_likelihood(batch.observations, batch.actions).mean()
         optimizers["clone"].step(clone_loss)
         q = agent.critics(batch.observations, batch.actions)
-        critic_loss = squared_errors(q, q_targets(agent, batch, settings, generator))
+        critic_loss = sum_mean_squared_errors(q, compute_q_targets(agent, batch, settings, generator))
         optimizers["critics"].step(critic_loss)
         loss, divergence = policy_loss(agent, batch.observations, settings, generator)
         optimizers["policy"].step(loss)
-        follow(agent.targets, agent.critics, settings.target_rate)
+        polyak_update(agent.targets, agent.critics, settings.target_rate)
         agent.updates += 1
         yield {
             "clone_loss": clone_loss.detach(),

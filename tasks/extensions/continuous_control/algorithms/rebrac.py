@@ -17,9 +17,9 @@ from torch import Tensor
 
 from tasks.algorithms.offline.adam import Adam
 from tasks.algorithms.offline.networks.critics import METRICS as CRITIC_METRICS
-from tasks.algorithms.offline.networks.critics import bellman, squared_errors
+from tasks.algorithms.offline.networks.critics import bellman_targets, sum_mean_squared_errors
 from tasks.algorithms.offline.transition_tensors import TransitionBatch, Transitions
-from tasks.extensions.continuous_control.algorithms.td3 import TD3Agent, delayed, smoothed
+from tasks.extensions.continuous_control.algorithms.td3 import TD3Agent, sample_smoothed_actions, update_policy_delayed
 
 METRICS = {
     **CRITIC_METRICS,
@@ -44,7 +44,7 @@ class RebracSettings:
     policy_every: int  # steps
 
 
-def next_actions(transitions: Transitions) -> tuple[Tensor, Tensor]:
+def collect_next_actions(transitions: Transitions) -> tuple[Tensor, Tensor]:
     """The data's action in each next observation, (N, A), and whether it is known, (N,): not at the end of an
     episode.
     """
@@ -53,7 +53,7 @@ def next_actions(transitions: Transitions) -> tuple[Tensor, Tensor]:
 
 
 @torch.no_grad()
-def q_targets(
+def compute_q_targets_and_distance(
     agent: TD3Agent,
     batch: TransitionBatch,
     following: Tensor,
@@ -64,10 +64,12 @@ def q_targets(
     """What the critics are fitted to, (B,), and the distance of the next actions from `following` (B, A), 0 where not
     `is_known`: (B,).
     """
-    actions = smoothed(agent.target_policy, batch.next_observations, settings.noise, settings.noise_clip, generator)
+    actions = sample_smoothed_actions(
+        agent.target_policy, batch.next_observations, settings.noise, settings.noise_clip, generator
+    )
     distance = is_known * (actions - following).square().sum(-1)
     lowest = agent.targets(batch.next_observations, actions).amin(0)
-    return bellman(batch, lowest - settings.critic_beta * distance, settings.gamma), distance
+    return bellman_targets(batch, lowest - settings.critic_beta * distance, settings.gamma), distance
 
 
 def policy_loss(agent: TD3Agent, batch: TransitionBatch, beta: float) -> tuple[Tensor, Tensor]:
@@ -88,16 +90,18 @@ def fit(
     generator: torch.Generator,
 ) -> Iterator[Mapping[str, Tensor]]:
     """Train in place, without end; yields each step's metrics (METRICS). Optimizers: critics, policy."""
-    following, is_known = next_actions(transitions)
+    following, is_known = collect_next_actions(transitions)
     while True:
         rows = torch.randint(len(transitions), (batch_size,), generator=generator).to(transitions.device)
         batch = transitions.rows(rows)
-        targets, next_distance = q_targets(agent, batch, following[rows], is_known[rows], settings, generator)
+        targets, next_distance = compute_q_targets_and_distance(
+            agent, batch, following[rows], is_known[rows], settings, generator
+        )
         q = agent.critics(batch.observations, batch.actions)
-        critic_loss = squared_errors(q, targets)
+        critic_loss = sum_mean_squared_errors(q, targets)
         optimizers["critics"].step(critic_loss)
         loss = partial(policy_loss, agent, batch, settings.policy_beta)
-        delayed(agent, optimizers["policy"], settings.policy_every, settings.target_rate, loss)
+        update_policy_delayed(agent, optimizers["policy"], settings.policy_every, settings.target_rate, loss)
         yield {
             "critic_loss": critic_loss.detach(),
             "policy_loss": agent.last[0],

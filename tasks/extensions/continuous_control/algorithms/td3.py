@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from tasks.algorithms.offline.adam import Adam
 from tasks.algorithms.offline.networks.critics import METRICS as CRITIC_METRICS
-from tasks.algorithms.offline.networks.critics import Critics, bellman, follow, squared_errors
+from tasks.algorithms.offline.networks.critics import Critics, bellman_targets, polyak_update, sum_mean_squared_errors
 from tasks.algorithms.offline.networks.mlp import MeanAction
 from tasks.algorithms.offline.transition_tensors import Spaces, TransitionBatch
 
@@ -60,7 +60,9 @@ class TD3Agent(nn.Module):
 
 
 @torch.no_grad()
-def smoothed(policy: MeanAction, observations: Tensor, noise: float, clip: float, generator: torch.Generator) -> Tensor:
+def sample_smoothed_actions(
+    policy: MeanAction, observations: Tensor, noise: float, clip: float, generator: torch.Generator
+) -> Tensor:
     """The policy's actions with noise, within the box: (B, O) to (B, A)."""
     actions: Tensor = policy(observations)
     drawn = torch.randn(actions.shape, generator=generator).to(actions.device)
@@ -68,10 +70,14 @@ def smoothed(policy: MeanAction, observations: Tensor, noise: float, clip: float
 
 
 @torch.no_grad()
-def q_targets(agent: TD3Agent, batch: TransitionBatch, settings: Td3Settings, generator: torch.Generator) -> Tensor:
+def compute_q_targets(
+    agent: TD3Agent, batch: TransitionBatch, settings: Td3Settings, generator: torch.Generator
+) -> Tensor:
     """What the critics are fitted to: (B,)."""
-    actions = smoothed(agent.target_policy, batch.next_observations, settings.noise, settings.noise_clip, generator)
-    return bellman(batch, agent.targets(batch.next_observations, actions).amin(0), settings.gamma)
+    actions = sample_smoothed_actions(
+        agent.target_policy, batch.next_observations, settings.noise, settings.noise_clip, generator
+    )
+    return bellman_targets(batch, agent.targets(batch.next_observations, actions).amin(0), settings.gamma)
 
 
 def policy_loss(agent: TD3Agent, batch: TransitionBatch) -> tuple[Tensor, Tensor]:
@@ -81,7 +87,7 @@ def policy_loss(agent: TD3Agent, batch: TransitionBatch) -> tuple[Tensor, Tensor
     return -agent.critics(batch.observations, actions)[0].mean(), distance
 
 
-def delayed(
+def update_policy_delayed(
     agent: TD3Agent, optimizer: Adam, policy_every: int, target_rate: float, loss: Callable[[], tuple[Tensor, Tensor]]
 ) -> None:
     """Count a step; in every `policy_every`-th one the policy learns by the loss and both targets follow.
@@ -91,8 +97,8 @@ def delayed(
     if agent.updates % policy_every == 0:
         value, distance = loss()
         optimizer.step(value)
-        follow(agent.targets, agent.critics, target_rate)
-        follow(agent.target_policy, agent.policy, target_rate)
+        polyak_update(agent.targets, agent.critics, target_rate)
+        polyak_update(agent.target_policy, agent.policy, target_rate)
         agent.last = torch.stack([value.detach(), distance])
     agent.updates += 1
 
@@ -111,9 +117,11 @@ def fit(
     """
     for batch in batches:
         q = agent.critics(batch.observations, batch.actions)
-        critic_loss = squared_errors(q, q_targets(agent, batch, settings, generator))
+        critic_loss = sum_mean_squared_errors(q, compute_q_targets(agent, batch, settings, generator))
         optimizers["critics"].step(critic_loss)
-        delayed(agent, optimizers["policy"], settings.policy_every, settings.target_rate, partial(loss, agent, batch))
+        update_policy_delayed(
+            agent, optimizers["policy"], settings.policy_every, settings.target_rate, partial(loss, agent, batch)
+        )
         yield {
             "critic_loss": critic_loss.detach(),
             "policy_loss": agent.last[0],

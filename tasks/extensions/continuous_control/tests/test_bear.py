@@ -27,8 +27,8 @@ FLAT = 1e-6  # under the root
 
 def test_the_laplacian_discrepancy_of_two_points_and_one_by_hand():
     square = (2 + 2 * exp(-1)) / 4 + 1 - 2 * exp(-0.5)
-    assert bear.mmd(PAIR, ONE, "laplacian", 0.5).tolist() == pytest.approx([sqrt(square + FLAT)])
-    assert bear.mmd(ONE, PAIR, "laplacian", 0.5).tolist() == pytest.approx([sqrt(square + FLAT)])
+    assert bear.maximum_mean_discrepancy(PAIR, ONE, "laplacian", 0.5).tolist() == pytest.approx([sqrt(square + FLAT)])
+    assert bear.maximum_mean_discrepancy(ONE, PAIR, "laplacian", 0.5).tolist() == pytest.approx([sqrt(square + FLAT)])
     unbiased = exp(-1) + 1 - 2 * exp(-0.5)  # without the pairs of a sample with itself
     once = (2 + 2 * exp(-1)) / 4 + 1 - exp(-0.5)  # the cross term counted once
     for mistake in (unbiased, once):
@@ -38,15 +38,19 @@ def test_the_laplacian_discrepancy_of_two_points_and_one_by_hand():
 def test_the_gaussian_discrepancy_of_vectors_by_hand():
     other = torch.tensor([[[3.0, 4.0]]])  # at distance 5 of 0 by squares, 7 by components
     origin = torch.zeros(1, 1, 2)
-    assert bear.mmd(origin, other, "gaussian", 10.0).item() == pytest.approx(sqrt(2 - 2 * exp(-25 / 20)), rel=1e-4)
-    assert bear.mmd(origin, other, "laplacian", 10.0).item() == pytest.approx(sqrt(2 - 2 * exp(-7 / 20)), rel=1e-4)
+    assert bear.maximum_mean_discrepancy(origin, other, "gaussian", 10.0).item() == pytest.approx(
+        sqrt(2 - 2 * exp(-25 / 20)), rel=1e-4
+    )
+    assert bear.maximum_mean_discrepancy(origin, other, "laplacian", 10.0).item() == pytest.approx(
+        sqrt(2 - 2 * exp(-7 / 20)), rel=1e-4
+    )
 
 
 @pytest.mark.parametrize("kernel", ["laplacian", "gaussian"])
 def test_the_discrepancy_of_each_state_is_its_own_and_0_of_equals_with_a_finite_slope(kernel):
     one = torch.stack([PAIR[:, 0], PAIR[:, 0] + 2], dim=1).requires_grad_()
     other = torch.stack([PAIR[:, 0].flip(0), PAIR[:, 0]], dim=1)
-    distance = bear.mmd(one, other, kernel, 1.0)
+    distance = bear.maximum_mean_discrepancy(one, other, kernel, 1.0)
     assert distance[0].item() == pytest.approx(1e-3, abs=1e-3)
     assert distance[1] > 0.5
     distance.sum().backward()
@@ -55,7 +59,7 @@ def test_the_discrepancy_of_each_state_is_its_own_and_0_of_equals_with_a_finite_
 
 
 def test_the_mixture_of_critics_by_hand():
-    assert bear.mix(torch.tensor([[1.0, 6.0], [5.0, 2.0]]), 0.75).tolist() == [2.0, 3.0]
+    assert bear.mix_critics(torch.tensor([[1.0, 6.0], [5.0, 2.0]]), 0.75).tolist() == [2.0, 3.0]
 
 
 def test_targets_by_hand_the_best_sample_of_the_mixture_and_none_after_termination():
@@ -73,7 +77,7 @@ def test_targets_by_hand_the_best_sample_of_the_mixture_and_none_after_terminati
     following = torch.tensor([[7.0], [8.0]])
     batch = TransitionBatch(torch.zeros(2, 1), torch.zeros(2, 1), torch.ones(2), following, torch.tensor([False, True]))
     # The first state: mixtures 3 and 3.25. Mixing the maxima of each critic would give 0.75 * 3 + 0.25 * 9 = 4.5.
-    assert bear.q_targets(agent, batch, SETTINGS, None).tolist() == [1 + 0.5 * 3.25, 1.0]
+    assert bear.compute_q_targets(agent, batch, SETTINGS, None).tolist() == [1 + 0.5 * 3.25, 1.0]
     (seen, actions) = asked[0]
     assert torch.equal(seen[1], following)
     assert torch.equal(actions, sampled)

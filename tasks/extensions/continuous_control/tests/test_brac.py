@@ -24,7 +24,9 @@ def table(values):
 def test_the_value_of_a_discrete_policy_is_an_exact_expectation_of_the_lower_critic():
     policy = constant(Categorical(TWO, []), log(3), 0.0)
     expected = 3 / 4 * 1 + 1 / 4 * 4  # not 1 of the lower expectation, min(2.75, 4.75)
-    assert brac.value(policy, table(Q), torch.zeros(2, 1), None).tolist() == pytest.approx([expected] * 2)
+    assert brac.compute_policy_value(policy, table(Q), torch.zeros(2, 1), None).tolist() == pytest.approx(
+        [expected] * 2
+    )
 
 
 def test_the_value_of_a_continuous_policy_is_that_of_its_sample():
@@ -34,7 +36,7 @@ def test_the_value_of_a_continuous_policy_is_that_of_its_sample():
     def critics(seen, actions):
         return torch.stack([actions.squeeze(1), 2 * actions.squeeze(1)])
 
-    value = brac.value(policy, critics, torch.zeros(4, 1), torch.Generator().manual_seed(0))
+    value = brac.compute_policy_value(policy, critics, torch.zeros(4, 1), torch.Generator().manual_seed(0))
     torch.testing.assert_close(value, torch.minimum(sampled[0, :, 0], 2 * sampled[0, :, 0]))
 
 
@@ -60,7 +62,7 @@ def test_targets_by_hand_with_the_penalty_inside_the_bootstrap():
         torch.zeros(2, 1),
         torch.tensor([False, True]),
     )
-    targets = brac.q_targets(agent(), batch, SETTINGS, None)
+    targets = brac.compute_q_targets(agent(), batch, SETTINGS, None)
     assert targets.tolist() == pytest.approx([1 + 0.5 * (1.75 - 0.1 * KL), 1.0])
     assert not targets.requires_grad
     wrong = [1 + 0.5 * 1.75 - 0.1 * KL, 1 - 0.1 * KL]  # a penalised reward: counts where the episode has ended

@@ -24,7 +24,7 @@ def test_the_datas_next_action_is_that_of_the_next_row_of_the_episode():
     actions = torch.tensor([[0.1], [0.2], [0.3], [0.4], [0.5]])
     seen = torch.zeros(5, 1)
     data = Transitions(seen, actions, torch.zeros(5), seen, torch.zeros(5).bool(), torch.tensor([3, 2]))
-    following, known = rebrac.next_actions(data)
+    following, known = rebrac.collect_next_actions(data)
     assert known.tolist() == [True, True, False, True, False]
     assert following[known].flatten().tolist() == pytest.approx([0.2, 0.3, 0.5])
 
@@ -34,7 +34,9 @@ def test_targets_by_hand_with_the_penalty_inside_the_bootstrap():
     settings = rebrac.RebracSettings(0.5, 1.0, 2.0, 0.0, 0.5, 0.05, 2)
     given = batch([[0.0, 0.0]] * 3, (False, True, False))
     following, known = torch.tensor([[0.2, 0.4]] * 3), torch.tensor([True, True, False])
-    targets, distance = rebrac.q_targets(agent, given, following, known, settings, torch.Generator())
+    targets, distance = rebrac.compute_q_targets_and_distance(
+        agent, given, following, known, settings, torch.Generator()
+    )
     assert distance.tolist() == pytest.approx([0.25, 0.25, 0.0])  # 0.09 + 0.16
     assert targets.tolist() == pytest.approx([1 + 0.5 * (2 - 2 * 0.25), 1, 1 + 0.5 * 2])
 

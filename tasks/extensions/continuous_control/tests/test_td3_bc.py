@@ -28,19 +28,21 @@ def batch(actions, terminated=(False, True)):
 
 def test_noise_is_cut_off_and_actions_stay_in_the_box():
     generator = torch.Generator().manual_seed(0)
-    actions = td3.smoothed(lambda seen: torch.full((1000, 1), 0.7), torch.zeros(1000, 1), 0.2, 0.25, generator)
+    actions = td3.sample_smoothed_actions(
+        lambda seen: torch.full((1000, 1), 0.7), torch.zeros(1000, 1), 0.2, 0.25, generator
+    )
     assert actions.max() == 0.95
     assert actions.min() == pytest.approx(0.45)
     assert 0.14 < actions.std() < 0.2, "cut off at 1.25 deviations"
-    assert td3.smoothed(lambda seen: torch.ones(9, 1), torch.zeros(9, 1), 0.2, 0.5, generator).max() <= 1
-    still = td3.smoothed(lambda seen: torch.full((2, 1), 0.7), torch.zeros(2, 1), 0.0, 0.5, generator)
+    assert td3.sample_smoothed_actions(lambda seen: torch.ones(9, 1), torch.zeros(9, 1), 0.2, 0.5, generator).max() <= 1
+    still = td3.sample_smoothed_actions(lambda seen: torch.full((2, 1), 0.7), torch.zeros(2, 1), 0.0, 0.5, generator)
     assert still.flatten().tolist() == pytest.approx([0.7, 0.7])
 
 
 def test_targets_by_hand_take_the_lower_critic_at_the_target_policys_action():
     agent = SimpleNamespace(target_policy=lambda seen: torch.full((2, 1), 0.5), targets=by_action(4.0, 6.0))
     settings = td3.Td3Settings(0.5, 0.0, 0.5, 0.05, 2)
-    targets = td3.q_targets(agent, batch([[0.0], [0.0]]), settings, torch.Generator())
+    targets = td3.compute_q_targets(agent, batch([[0.0], [0.0]]), settings, torch.Generator())
     assert targets.tolist() == [1 + 0.5 * 2, 1]
 
 

@@ -20,7 +20,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tasks.common.tables import Record as Row
-from tasks.extensions.labelling.formats.imported_judgements import PersonalJudgement, dense, person
+from tasks.extensions.labelling.formats.imported_judgements import (
+    PersonalJudgement,
+    clean_person_name,
+    compute_dense_ranks,
+)
 from tasks.language.data import forms
 from tasks.language.judgements.judgement_log import JudgementRecord
 from tasks.language.judgements.lines import (
@@ -34,13 +38,13 @@ from tasks.language.judgements.lines import (
     StepsValue,
     Value,
 )
-from tasks.language.tables.solutions import steps_of
+from tasks.language.tables.solutions import split_steps
 
 PROMPTS = ("prompt", "instruction", "question", "input", "context")
 STEP_LABELS = {"good": 1, "neutral": 0, "bad": -1}
 
 
-def rows(record: JudgementRecord) -> list[Row]:
+def build_argilla_records(record: JudgementRecord) -> list[Row]:
     """A record of Argilla 2 for each item that was judged; people are UUIDs that follow from their names, which the
     metadata tell.
     """
@@ -48,16 +52,19 @@ def rows(record: JudgementRecord) -> list[Row]:
     for line in record.judgements:
         if line.repeat == 0:
             judged[line.item].append(line)
-    return [_row(record.items[item], {line.person: line.value for line in lines}) for item, lines in judged.items()]
+    return [
+        _build_argilla_record(record.items[item], {line.person: line.value for line in lines})
+        for item, lines in judged.items()
+    ]
 
 
-def _row(item: Item, values: Mapping[str, Value]) -> Row:
-    prompt = forms.joined_prompt(item.prompt, item.history) if item.history else item.prompt
+def _build_argilla_record(item: Item, values: Mapping[str, Value]) -> Row:
+    prompt = forms.join_prompt(item.prompt, item.history) if item.history else item.prompt
     names = [f"response-{number}" for number, _ in enumerate(item.answers, start=1)]
     users = {who: str(uuid.uuid5(uuid.NAMESPACE_URL, who)) for who in values}
     responses = defaultdict(list)
     for who, value in values.items():
-        for question, answer in _answers(value, names).items():
+        for question, answer in _build_question_answers(value, names).items():
             responses[question].append({"value": answer, "user_id": users[who]})
     people = json.dumps({user: who for who, user in users.items()}, ensure_ascii=False)
     return {
@@ -70,7 +77,7 @@ def _row(item: Item, values: Mapping[str, Value]) -> Row:
     }
 
 
-def _answers(value: Value, names: list[str]) -> Row:
+def _build_question_answers(value: Value, names: list[str]) -> Row:
     """What a judgement answers to each question."""
     match value:
         case PairwiseValue(strength=strength):
@@ -92,30 +99,30 @@ def _answers(value: Value, names: list[str]) -> Row:
     return {**({"ranking": order} if strict else {}), **ranks, **scores}
 
 
-def given(row: Mapping[str, Any], name: str) -> Iterator[PersonalJudgement]:
+def parse_argilla_record(row: Mapping[str, Any], name: str) -> Iterator[PersonalJudgement]:
     """The judgements in a record of either version; ValueError names the field at fault."""
-    fields, metadata = _object(row, "fields"), row.get("metadata") or {}
+    fields, metadata = _get_object_field(row, "fields"), row.get("metadata") or {}
     prompt_field = next((field for field in PROMPTS if field in fields), None)
     if prompt_field is None:
         raise ValueError(
             f"field 'fields' has {', '.join(map(str, fields)) or 'nothing'}; expected one of {', '.join(PROMPTS)}"
         )
-    prompt = forms.split_prompt(forms.as_turns(fields[prompt_field], prompt_field, "user"))
+    prompt = forms.split_prompt(forms.parse_text_or_messages(fields[prompt_field], prompt_field, "user"))
     texts = {field: text for field, text in fields.items() if field != prompt_field and isinstance(text, str)}
     people_json = metadata.get("people") if isinstance(metadata, Mapping) else None
     people = json.loads(people_json) if isinstance(people_json, str) and people_json.startswith("{") else {}
     named = str(row.get("id") or row.get("external_id") or name)
     prompt_id = str(metadata.get("prompt_id") or named) if isinstance(metadata, Mapping) else named
-    for user, answers in _by_user(row.get("responses")).items():
-        judgement = _value(answers, texts)
+    for user, answers in _group_answers_by_user(row.get("responses")).items():
+        judgement = _parse_judgement_value(answers, texts)
         if judgement is not None:
             mode, value = judgement
             yield PersonalJudgement(
-                prompt_id, *prompt, [*texts.values()], mode, value, person(people.get(user, user)), 0.0
+                prompt_id, *prompt, [*texts.values()], mode, value, clean_person_name(people.get(user, user)), 0.0
             )
 
 
-def _object(row: Mapping[str, Any], field: str) -> Mapping[str, Any]:
+def _get_object_field(row: Mapping[str, Any], field: str) -> Mapping[str, Any]:
     if not isinstance(row.get(field), Mapping):
         raise ValueError(
             f"field '{field}' is {type(row.get(field)).__name__}; expected an object, as in Argilla's records"
@@ -124,7 +131,7 @@ def _object(row: Mapping[str, Any], field: str) -> Mapping[str, Any]:
     return mapping
 
 
-def _by_user(responses: object) -> dict[str, dict[str, Any]]:
+def _group_answers_by_user(responses: object) -> dict[str, dict[str, Any]]:
     """What each user answered to each question."""
     by_user: dict[str, dict[str, Any]] = defaultdict(dict)
     try:
@@ -142,16 +149,16 @@ def _by_user(responses: object) -> dict[str, dict[str, Any]]:
     return by_user
 
 
-def _value(answers: Mapping[str, Any], texts: Mapping[str, str]) -> tuple[Mode, Value] | None:
+def _parse_judgement_value(answers: Mapping[str, Any], texts: Mapping[str, str]) -> tuple[Mode, Value] | None:
     """The judgement that a user's answers are; None if none of the questions is one of ours."""
     names = [*texts]
     if "edit" in answers:
         start = names.index(answers["edit-from"]) if answers.get("edit-from") in names else None
         return "edit", EditValue.model_validate({"text": answers["edit"], "from": start})
-    if (steps := _steps(answers, texts)) is not None:
+    if (steps := _parse_step_labels(answers, texts)) is not None:
         return "steps", steps
-    if (ranks := _ranks(answers, names)) is not None:
-        scores = [_scores(answers, number) for number, _ in enumerate(names, start=1)]
+    if (ranks := _parse_ranks(answers, names)) is not None:
+        scores = [_parse_criterion_scores(answers, number) for number, _ in enumerate(names, start=1)]
         return "ranking", RankingValue.model_validate({"ranks": ranks, "scores": scores if any(scores) else None})
     if len(names) == 2:
         for label in answers.values():
@@ -161,18 +168,18 @@ def _value(answers: Mapping[str, Any], texts: Mapping[str, str]) -> tuple[Mode, 
     return None
 
 
-def _steps(answers: Mapping[str, Any], texts: Mapping[str, str]) -> StepsValue | None:
+def _parse_step_labels(answers: Mapping[str, Any], texts: Mapping[str, str]) -> StepsValue | None:
     if len(texts) != 1 or "step-1" not in answers:
         return None
-    count = len(steps_of(next(iter(texts.values()))))
+    count = len(split_steps(next(iter(texts.values()))))
     return StepsValue(labels=tuple(STEP_LABELS.get(answers.get(f"step-{n}", "")) for n in range(1, count + 1)))
 
 
-def _ranks(answers: Mapping[str, Any], names: list[str]) -> tuple[int, ...] | None:
+def _parse_ranks(answers: Mapping[str, Any], names: list[str]) -> tuple[int, ...] | None:
     """From places, a ranking with or without ties, or a rating of each answer."""
     stated_ranks = [answers.get(f"place-{number}") for number, _ in enumerate(names, start=1)]
     if names and all(isinstance(rank, int) for rank in stated_ranks):
-        return dense([rank for rank in stated_ranks if rank is not None])
+        return compute_dense_ranks([rank for rank in stated_ranks if rank is not None])
     for value in answers.values():
         if isinstance(value, list) and value:
             ranked = {
@@ -185,12 +192,12 @@ def _ranks(answers: Mapping[str, Any], names: list[str]) -> tuple[int, ...] | No
                 raise ValueError(
                     f"a ranking of {', '.join(map(str, ranked))[:80]}; expected the fields {', '.join(names)}"
                 )
-            return dense([ranked[name] for name in names])
+            return compute_dense_ranks([ranked[name] for name in names])
     ratings = [answers.get(f"{name}-rating") for name in names]
     negated_ratings = [-rating for rating in ratings if isinstance(rating, int)]
-    return dense(negated_ratings) if len(negated_ratings) == len(names) > 1 else None
+    return compute_dense_ranks(negated_ratings) if len(negated_ratings) == len(names) > 1 else None
 
 
-def _scores(answers: Mapping[str, Any], number: int) -> Row | None:
+def _parse_criterion_scores(answers: Mapping[str, Any], number: int) -> Row | None:
     scores = {name: answers.get(f"{name}-{number}") for name in CRITERIA}
     return scores if None not in scores.values() else None

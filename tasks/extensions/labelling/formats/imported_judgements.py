@@ -11,8 +11,17 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from tasks.language.judgements.lines import Answer, Item, Judgement, Line, Mode, Value, item_id, misfit
-from tasks.language.tables.solutions import steps_of
+from tasks.language.judgements.lines import (
+    Answer,
+    Item,
+    Judgement,
+    Line,
+    Mode,
+    Value,
+    compute_item_id,
+    find_value_fault,
+)
+from tasks.language.tables.solutions import split_steps
 
 
 class PersonalJudgement(NamedTuple):
@@ -28,11 +37,11 @@ class PersonalJudgement(NamedTuple):
     seconds: float  # 0: not known
 
 
-def lines(judgements: Iterable[PersonalJudgement], at: str) -> list[Line]:
+def build_record_lines(judgements: Iterable[PersonalJudgement], at: str) -> list[Line]:
     """Items before their judgements, each once; `at` is when they were read in, as the record has times."""
     lines_by_id: dict[str, Line] = {}
     for judgement in judgements:
-        item = _item(judgement)
+        item = _build_item(judgement)
         lines_by_id.setdefault(item.item, item)
         identity = [item.item, judgement.person, judgement.value.model_dump(mode="json", by_alias=True)]
         name = hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:32]
@@ -50,9 +59,9 @@ def lines(judgements: Iterable[PersonalJudgement], at: str) -> list[Line]:
     return list(lines_by_id.values())
 
 
-def _item(judgement: PersonalJudgement) -> Item:
+def _build_item(judgement: PersonalJudgement) -> Item:
     item = Item(
-        item=item_id(judgement.mode, judgement.prompt, judgement.history, judgement.answers),
+        item=compute_item_id(judgement.mode, judgement.prompt, judgement.history, judgement.answers),
         mode=judgement.mode,
         prompt_id=judgement.prompt_id,
         prompt=judgement.prompt,
@@ -61,14 +70,14 @@ def _item(judgement: PersonalJudgement) -> Item:
             Answer(sample=number, source="", text=text, ended=True, tokens=None)
             for number, text in enumerate(judgement.answers)
         ),
-        steps=steps_of(judgement.answers[0]) if judgement.mode == "steps" else (),
+        steps=split_steps(judgement.answers[0]) if judgement.mode == "steps" else (),
     )
-    if wrong := misfit(judgement.value, item):
+    if wrong := find_value_fault(judgement.value, item):
         raise ValueError(wrong)
     return item
 
 
-def person(name: object) -> str:
+def clean_person_name(name: object) -> str:
     """A name that the record can keep: what stands for no letter, digit, space or one of `_.@-` becomes `_`."""
     text = re.sub(r"[^\w .@-]", "_", str(name))[:64] if name is not None else ""
     if not text:
@@ -76,7 +85,7 @@ def person(name: object) -> str:
     return text
 
 
-def dense(numbers: Sequence[float]) -> tuple[int, ...]:
+def compute_dense_ranks(numbers: Sequence[float]) -> tuple[int, ...]:
     """Ranks from 1 without a gap, from any numbers of which the smallest is best."""
     distinct = sorted(set(numbers))
     return tuple(distinct.index(number) + 1 for number in numbers)

@@ -12,8 +12,8 @@ from typing import Any
 
 from tasks.common.errors import DataError
 from tasks.common.tables import Record as Row
-from tasks.extensions.labelling.formats.imported_judgements import PersonalJudgement, person
-from tasks.extensions.labelling.measures.outcomes import outcomes
+from tasks.extensions.labelling.formats.imported_judgements import PersonalJudgement, clean_person_name
+from tasks.extensions.labelling.measures.outcomes import list_pairwise_outcomes
 from tasks.language.data import forms, messages
 from tasks.language.judgements.judgement_log import JudgementRecord
 from tasks.language.judgements.lines import EditValue, Item, Judgement, PairwiseValue, StepsValue
@@ -21,7 +21,7 @@ from tasks.language.judgements.lines import EditValue, Item, Judgement, Pairwise
 FILES = ("preferences", "stepwise", "completions")
 
 
-def rows(record: JudgementRecord, conversational: bool) -> dict[str, list[Row]]:
+def build_trl_rows(record: JudgementRecord, conversational: bool) -> dict[str, list[Row]]:
     """Rows of each of FILES. Repeats are left out; a prompt with turns before it has only the conversational form, and
     none of its steps.
     """
@@ -35,12 +35,12 @@ def rows(record: JudgementRecord, conversational: bool) -> dict[str, list[Row]]:
                 raise DataError(
                     f"item {item.item}: turns before the prompt, for which TRL's stepwise form has no column"
                 )
-            for name, row in _rows(line, item):
-                rows_by_file[name].append(_messages(row, item) if conversational else row)
+            for name, row in _iterate_trl_rows(line, item):
+                rows_by_file[name].append(_convert_to_conversational(row, item) if conversational else row)
     return rows_by_file
 
 
-def _rows(line: Judgement, item: Item) -> Iterator[tuple[str, Row]]:
+def _iterate_trl_rows(line: Judgement, item: Item) -> Iterator[tuple[str, Row]]:
     shared_columns = {"prompt": item.prompt, "person": line.person}
     match line.value:
         case StepsValue(labels=labels):
@@ -53,7 +53,7 @@ def _rows(line: Judgement, item: Item) -> Iterator[tuple[str, Row]]:
             yield "completions", {**shared_columns, "completion": text}
         case value:
             strength = {"strength": value.strength[2:]} if isinstance(value, PairwiseValue) else {}
-            for outcome in outcomes(value):
+            for outcome in list_pairwise_outcomes(value):
                 if outcome.score != 0.5:
                     better, worse = (
                         (outcome.first, outcome.second) if outcome.score else (outcome.second, outcome.first)
@@ -62,7 +62,7 @@ def _rows(line: Judgement, item: Item) -> Iterator[tuple[str, Row]]:
                     yield "preferences", {**shared_columns, **sides, **strength}
 
 
-def _messages(row: Row, item: Item) -> Row:
+def _convert_to_conversational(row: Row, item: Item) -> Row:
     """Stepwise supervision has texts alone."""
     if "completions" in row:
         return row
@@ -70,20 +70,20 @@ def _messages(row: Row, item: Item) -> Row:
         name: [{"role": "assistant", "content": row[name]}]
         for name in row.keys() & {"chosen", "rejected", "completion"}
     }
-    tools, prompt = messages.split_tools(forms.joined_prompt(item.prompt, item.history))
+    tools, prompt = messages.split_tools(forms.join_prompt(item.prompt, item.history))
     return row | {"prompt": prompt, **({"tools": tools} if tools else {})} | answers
 
 
-def given(row: Mapping[str, Any], name: str, who: str) -> PersonalJudgement:
+def parse_trl_row(row: Mapping[str, Any], name: str, who: str) -> PersonalJudgement:
     """A row of either form; `who` judged where no column `person` says so. ValueError names the field at fault.
 
     The two answers of a pair stand in the order of their texts, so that people who prefer different ones judge one
     item.
     """
-    judged_by = person(row.get("person") or who)
+    judged_by = clean_person_name(row.get("person") or who)
     if "chosen" in row:
-        pair = forms.pair(row)
-        chosen, rejected = messages.text(pair.chosen), messages.text(pair.rejected)
+        pair = forms.parse_preference_pair(row)
+        chosen, rejected = messages.format_message_text(pair.chosen), messages.format_message_text(pair.rejected)
         first, second = sorted((chosen, rejected))
         if first == second:
             raise ValueError("fields 'chosen' and 'rejected' are one text; expected two answers")
@@ -92,7 +92,7 @@ def given(row: Mapping[str, Any], name: str, who: str) -> PersonalJudgement:
         return PersonalJudgement(
             name, *forms.split_prompt(pair.prompt), (first, second), "pairwise", value, judged_by, 0.0
         )
-    prompt = forms.split_prompt(forms.as_turns(row.get("prompt"), "prompt", "user"))
+    prompt = forms.split_prompt(forms.parse_text_or_messages(row.get("prompt"), "prompt", "user"))
     if "completions" in row:
         steps, labels = row["completions"], row.get("labels")
         if not isinstance(steps, list) or not isinstance(labels, list) or len(steps) != len(labels):
@@ -108,8 +108,11 @@ def given(row: Mapping[str, Any], name: str, who: str) -> PersonalJudgement:
             0.0,
         )
     if "completion" in row:
-        [message] = forms.as_turns(row["completion"], "completion", "assistant")
-        return PersonalJudgement(name, *prompt, (), "edit", EditValue(text=messages.text(message)), judged_by, 0.0)
+        [message] = forms.parse_text_or_messages(row["completion"], "completion", "assistant")
+        return PersonalJudgement(
+            name, *prompt, (), "edit", EditValue(text=messages.format_message_text(message)), judged_by, 0.0
+        )
     raise ValueError(
-        f"expected prompt with chosen and rejected, completions and labels, or completion; got {forms.columns(row)}"
+        "expected prompt with chosen and rejected, completions and labels, or completion; got "
+        f"{forms.format_column_names(row)}"
     )

@@ -28,21 +28,21 @@ class _Counts:
     units: list[Mapping[str, float]]
 
 
-def alpha(units: Units, level: Level) -> float | None:
+def krippendorff_alpha(units: Units, level: Level) -> float | None:
     """Krippendorff's alpha; None where it is not defined: no unit with two values, or no two values that differ."""
-    tally = _counted(units)
+    tally = _count_unit_values(units)
     if tally is None:
         return None
     between = 1 / (tally.counts.sum(axis=1, keepdims=True) - 1)
     pairs = (tally.counts * between).T @ tally.counts - np.diag((tally.counts * between).sum(axis=0))
-    return _alpha(pairs, tally, level)
+    return _compute_alpha(pairs, tally, level)
 
 
-def alpha_of_people(units: Units, level: Level) -> dict[str, float | None]:
+def krippendorff_alpha_by_person(units: Units, level: Level) -> dict[str, float | None]:
     """For each person alpha with D_o over the pairs in which one value is the person's: how far the others agree with
     that person.
     """
-    tally = _counted(units)
+    tally = _count_unit_values(units)
     people = sorted({person for unit in units.values() for person in unit})
     if tally is None:
         return dict.fromkeys(people)
@@ -53,10 +53,10 @@ def alpha_of_people(units: Units, level: Level) -> dict[str, float | None]:
             row = pairs[person][columns[value]]
             row += counts / (counts.sum() - 1)
             row[columns[value]] -= 1 / (counts.sum() - 1)
-    return {person: _alpha(pairs[person], tally, level) if pairs[person].any() else None for person in people}
+    return {person: _compute_alpha(pairs[person], tally, level) if pairs[person].any() else None for person in people}
 
 
-def _counted(units: Units) -> _Counts | None:
+def _count_unit_values(units: Units) -> _Counts | None:
     several = [unit for unit in units.values() if len(unit) > 1]
     if not several:
         return None
@@ -68,7 +68,7 @@ def _counted(units: Units) -> _Counts | None:
     return _Counts(counts, values, several) if len(values) > 1 else None
 
 
-def _alpha(pairs: NDArray[np.float64], tally: _Counts, level: Level) -> float:
+def _compute_alpha(pairs: NDArray[np.float64], tally: _Counts, level: Level) -> float:
     """From the weight of each pair of values (V, V) within units."""
     totals = tally.counts.sum(axis=0)
     distance = _squared_distances(tally.values, totals, level)
@@ -88,7 +88,7 @@ def _squared_distances(values: NDArray[np.float64], totals: NDArray[np.float64],
     return squared
 
 
-def table(rows: Sequence[Sequence[float | None]]) -> Units:
+def build_units(rows: Sequence[Sequence[float | None]]) -> Units:
     """Units from a row for each person and a column for each unit, as published examples have it; None is a gap."""
     columns = range(max(map(len, rows), default=0))
     return {

@@ -6,7 +6,7 @@ from itertools import combinations
 from typing import NamedTuple
 
 from tasks.language.judgements.lines import EditValue, PairwiseValue, RankingValue, StepsValue, Value
-from tasks.language.tables.preferences import LEVELS, level
+from tasks.language.tables.preferences import LEVELS, get_strength_level
 
 
 class Outcome(NamedTuple):
@@ -19,33 +19,33 @@ class Outcome(NamedTuple):
     score: float
 
 
-def scale(strength: str) -> int:
+def compute_signed_strength(strength: str) -> int:
     """A verdict on a pair from -4, b is significantly better, over 0, neither is, to 4, a is significantly better."""
     if strength[1:2] != " ":  # a tie, or both are bad
         return 0
-    size = level(strength) + 1
+    size = get_strength_level(strength) + 1
     return size if strength[0] == "a" else -size
 
 
 SCALE = len(LEVELS)  # the greatest value of `scale`
 
 
-def outcomes(value: Value) -> list[Outcome]:
+def list_pairwise_outcomes(value: Value) -> list[Outcome]:
     """Of each two answers that the judgement sets side by side; none for steps and edits."""
     if isinstance(value, PairwiseValue):
-        step = scale(value.strength)
+        step = compute_signed_strength(value.strength)
         return [Outcome(0, 1, 1.0 if step > 0 else 0.0 if step < 0 else 0.5)]
     if isinstance(value, RankingValue):
-        return [_ranked(value, *pair) for pair in combinations(range(len(value.ranks)), 2)]
+        return [_compare_ranks(value, *pair) for pair in combinations(range(len(value.ranks)), 2)]
     return []
 
 
-def _ranked(value: RankingValue, first: int, second: int) -> Outcome:
+def _compare_ranks(value: RankingValue, first: int, second: int) -> Outcome:
     ours, theirs = value.ranks[first], value.ranks[second]
     return Outcome(first, second, 1.0 if ours < theirs else 0.0 if ours > theirs else 0.5)
 
 
-def alike(value: Value, other: Value) -> float | None:
+def compute_judgement_similarity(value: Value, other: Value) -> float | None:
     """How far two judgements of one item say the same, from 0 to 1; None where that cannot be said.
 
     Of pairs and rankings: the share of the answers' pairs with the same better one, or with none in both; the level
@@ -58,5 +58,8 @@ def alike(value: Value, other: Value) -> float | None:
         labels = zip(value.labels, other.labels, strict=True)
         same = [ours == theirs for ours, theirs in labels if ours is not None and theirs is not None]
     else:
-        same = [ours == theirs for ours, theirs in zip(outcomes(value), outcomes(other), strict=True)]
+        same = [
+            ours == theirs
+            for ours, theirs in zip(list_pairwise_outcomes(value), list_pairwise_outcomes(other), strict=True)
+        ]
     return sum(same) / len(same) if same else None

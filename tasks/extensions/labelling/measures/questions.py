@@ -6,8 +6,14 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from tasks.extensions.labelling.measures.agreement import LEVELS, Level, Units, alpha, alpha_of_people
-from tasks.extensions.labelling.measures.outcomes import outcomes, scale
+from tasks.extensions.labelling.measures.agreement import (
+    LEVELS,
+    Level,
+    Units,
+    krippendorff_alpha,
+    krippendorff_alpha_by_person,
+)
+from tasks.extensions.labelling.measures.outcomes import compute_signed_strength, list_pairwise_outcomes
 from tasks.language.judgements.lines import CRITERIA, Judgement, PairwiseValue, RankingValue, StepsValue
 
 # On which level of measurement the values of each question mean something.
@@ -32,23 +38,23 @@ class Agreement:
     units: int  # that two people or more have judged
 
 
-def agreements(judgements: Iterable[Judgement]) -> list[Agreement]:
+def compute_question_agreements(judgements: Iterable[Judgement]) -> list[Agreement]:
     """On each question that somebody answered. Of a person's judgements of one item the last counts."""
     answered: dict[str, dict[Hashable, dict[str, float]]] = defaultdict(lambda: defaultdict(dict))
     for line in judgements:
-        for question, unit, value in _answers(line):
+        for question, unit, value in _iterate_question_values(line):
             answered[question][(line.item, *unit)][line.person] = value
-    return [_agreement(question, answered[question]) for question in QUESTIONS if question in answered]
+    return [_compute_question_agreement(question, answered[question]) for question in QUESTIONS if question in answered]
 
 
-def _answers(line: Judgement) -> Iterator[tuple[str, tuple[str | int, ...], float]]:
+def _iterate_question_values(line: Judgement) -> Iterator[tuple[str, tuple[str | int, ...], float]]:
     """Question, unit within the item, value."""
     question = "better of a pair" if line.mode == "pairwise" else "better in a ranking"
-    for outcome in outcomes(line.value):
+    for outcome in list_pairwise_outcomes(line.value):
         yield question, (outcome.first, outcome.second), outcome.score
     match line.value:
         case PairwiseValue():
-            yield "how much better", (), scale(line.value.strength)
+            yield "how much better", (), compute_signed_strength(line.value.strength)
         case RankingValue():
             for position, scores in enumerate(line.value.scores or ()):
                 for name in CRITERIA if scores is not None else ():
@@ -59,8 +65,8 @@ def _answers(line: Judgement) -> Iterator[tuple[str, tuple[str | int, ...], floa
                     yield "steps", (position,), label
 
 
-def _agreement(question: str, units: Units) -> Agreement:
+def _compute_question_agreement(question: str, units: Units) -> Agreement:
     level = QUESTIONS[question]
-    by_level = {name: alpha(units, name) for name in LEVELS}
+    by_level = {name: krippendorff_alpha(units, name) for name in LEVELS}
     several = sum(len(unit) > 1 for unit in units.values())
-    return Agreement(question, level, by_level[level], by_level, alpha_of_people(units, level), several)
+    return Agreement(question, level, by_level[level], by_level, krippendorff_alpha_by_person(units, level), several)

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from itertools import combinations
 from statistics import median
 
-from tasks.common.estimates import Estimate, share
+from tasks.common.estimates import Estimate, estimate_share
 from tasks.extensions.labelling.measures import biases
-from tasks.extensions.labelling.measures.outcomes import alike, outcomes
-from tasks.extensions.labelling.measures.questions import Agreement, agreements
-from tasks.extensions.labelling.measures.strengths import Comparison, Strength, strengths
+from tasks.extensions.labelling.measures.outcomes import compute_judgement_similarity, list_pairwise_outcomes
+from tasks.extensions.labelling.measures.questions import Agreement, compute_question_agreements
+from tasks.extensions.labelling.measures.strengths import Comparison, Strength, estimate_bradley_terry_strengths
 from tasks.language.judgements.judgement_log import JudgementRecord
 from tasks.language.judgements.lines import Item, Judgement, PairwiseValue
 
@@ -67,47 +67,51 @@ class Statistics:
     hours: float  # in all
 
 
-def statistics(record: JudgementRecord) -> Statistics:
+def compute_judgement_statistics(record: JudgementRecord) -> Statistics:
     """All of it; for ten thousand judgements in about a second."""
     judgements = record.judgements
-    first = _first(judgements)
+    first = _index_first_judgements(judgements)
     values = (
-        _on_gold(record, first.values()),
-        _on_repeats(judgements, first),
-        {line.judgement: biases.first_shown_wins(line) for line in judgements},
-        {line.judgement: biases.longer_wins(line, record.items[line.item]) for line in judgements},
+        _compare_with_gold(record, first.values()),
+        _compare_with_repeats(judgements, first),
+        {line.judgement: biases.compute_first_shown_win_share(line) for line in judgements},
+        {line.judgement: biases.compute_longer_win_share(line, record.items[line.item]) for line in judgements},
     )
     return Statistics(
         judgements=len(judgements),
         items=len({line.item for line in judgements}),
         modes=Counter(line.mode for line in judgements),
         verdicts=Counter(line.value.strength for line in judgements if isinstance(line.value, PairwiseValue)),
-        measured=_measured(judgements, values),
-        people=_people(record, judgements, values),
-        agreement=agreements(first.values()),
-        strengths=strengths(_comparisons(record, first.values())),
-        disputed=_disputed(record, first.values()),
-        seconds=_seconds(judgements),
+        measured=_estimate_shares(judgements, values),
+        people=_compute_person_statistics(record, judgements, values),
+        agreement=compute_question_agreements(first.values()),
+        strengths=estimate_bradley_terry_strengths(_list_source_comparisons(record, first.values())),
+        disputed=_find_disputed_items(record, first.values()),
+        seconds=_median_seconds(judgements),
         hours=sum(line.seconds for line in judgements) / 3600,
     )
 
 
-def _first(judgements: Sequence[Judgement]) -> dict[tuple[str, str], Judgement]:
+def _index_first_judgements(judgements: Sequence[Judgement]) -> dict[tuple[str, str], Judgement]:
     """By person and item, the judgement that is not a repeat; the last of several."""
     return {(line.person, line.item): line for line in judgements if line.repeat == 0}
 
 
-def _on_gold(record: JudgementRecord, judgements: Iterable[Judgement]) -> Shares:
+def _compare_with_gold(record: JudgementRecord, judgements: Iterable[Judgement]) -> Shares:
     golds = ((line, record.items[line.item].gold) for line in judgements)
-    return {line.judgement: alike(line.value, gold) for line, gold in golds if gold is not None}
+    return {line.judgement: compute_judgement_similarity(line.value, gold) for line, gold in golds if gold is not None}
 
 
-def _on_repeats(judgements: Sequence[Judgement], first: Mapping[tuple[str, str], Judgement]) -> Shares:
+def _compare_with_repeats(judgements: Sequence[Judgement], first: Mapping[tuple[str, str], Judgement]) -> Shares:
     before = ((line, first.get((line.person, line.item))) for line in judgements if line.repeat)
-    return {line.judgement: alike(line.value, original.value) for line, original in before if original is not None}
+    return {
+        line.judgement: compute_judgement_similarity(line.value, original.value)
+        for line, original in before
+        if original is not None
+    }
 
 
-def _people(
+def _compute_person_statistics(
     record: JudgementRecord, judgements: Sequence[Judgement], values: Sequence[Shares]
 ) -> list[PersonStatistics]:
     by_person: dict[str, list[Judgement]] = defaultdict(list)
@@ -120,28 +124,28 @@ def _people(
             judgements=len(lines),
             skips=skips[person],
             flags=flags[person],
-            seconds=_seconds(lines),
-            measured=_measured(lines, values),
+            seconds=_median_seconds(lines),
+            measured=_estimate_shares(lines, values),
         )
         for person, lines in sorted(by_person.items())
     ]
 
 
-def _measured(judgements: Sequence[Judgement], values: Sequence[Shares]) -> JudgementStatistics:
+def _estimate_shares(judgements: Sequence[Judgement], values: Sequence[Shares]) -> JudgementStatistics:
     def estimate(shares: Shares) -> Estimate | None:
         defined_shares = [value for line in judgements if (value := shares.get(line.judgement)) is not None]
-        return share(defined_shares) if defined_shares else None
+        return estimate_share(defined_shares) if defined_shares else None
 
     return JudgementStatistics(*map(estimate, values))
 
 
-def _seconds(judgements: Sequence[Judgement]) -> float | None:
+def _median_seconds(judgements: Sequence[Judgement]) -> float | None:
     """The median; 0 stands for a time that is not known, as of judgements from other tools."""
     durations = [line.seconds for line in judgements if line.seconds > 0]
     return median(durations) if durations else None
 
 
-def _comparisons(record: JudgementRecord, judgements: Iterable[Judgement]) -> list[Comparison]:
+def _list_source_comparisons(record: JudgementRecord, judgements: Iterable[Judgement]) -> list[Comparison]:
     """The answers' sources against each other.
 
     A gold item's better answer was known before, so it says nothing of them.
@@ -149,19 +153,21 @@ def _comparisons(record: JudgementRecord, judgements: Iterable[Judgement]) -> li
     comparisons = []
     for line in judgements:
         item = record.items[line.item]
-        for outcome in outcomes(line.value) if item.gold is None else ():
+        for outcome in list_pairwise_outcomes(line.value) if item.gold is None else ():
             first, second = item.answers[outcome.first].source, item.answers[outcome.second].source
             comparisons.append(Comparison(first, second, outcome.score, line.item))
     return comparisons
 
 
-def _disputed(record: JudgementRecord, judgements: Iterable[Judgement]) -> list[Disputed]:
+def _find_disputed_items(record: JudgementRecord, judgements: Iterable[Judgement]) -> list[Disputed]:
     by_item: dict[str, list[Judgement]] = defaultdict(list)
     for line in judgements:
         by_item[line.item].append(line)
     rows = []
     for item, lines in by_item.items():
-        pairs = [alike(judgement.value, other.value) for judgement, other in combinations(lines, 2)]
+        pairs = [
+            compute_judgement_similarity(judgement.value, other.value) for judgement, other in combinations(lines, 2)
+        ]
         similarities = [value for value in pairs if value is not None]
         if similarities and sum(similarities) < len(similarities):
             rows.append(Disputed(record.items[item], len(lines), 1 - sum(similarities) / len(similarities)))

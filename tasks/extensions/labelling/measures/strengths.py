@@ -49,7 +49,7 @@ class Strength:
     losses: int
 
 
-def strengths(comparisons: Sequence[Comparison]) -> list[Strength]:
+def estimate_bradley_terry_strengths(comparisons: Sequence[Comparison]) -> list[Strength]:
     """All sides, the strongest first; comparisons of a side with itself say nothing and are left out."""
     contests = [comparison for comparison in comparisons if comparison.first != comparison.second]
     names = sorted({name for comparison in contests for name in (comparison.first, comparison.second)})
@@ -58,29 +58,31 @@ def strengths(comparisons: Sequence[Comparison]) -> list[Strength]:
     side_index = {name: index for index, name in enumerate(names)}
     pairs = np.array([(side_index[comparison.first], side_index[comparison.second]) for comparison in contests])
     scores = np.array([comparison.score for comparison in contests])
-    above, below = _unbounded(len(names), pairs, scores)
+    above, below = _find_unbounded_sides(len(names), pairs, scores)
     prior = PRIOR if any(above) or any(below) else 0.0
-    fitted = _fit(len(names), pairs, scores, prior)
-    deviations = _deviations(fitted, pairs, scores, [comparison.group for comparison in contests], prior)
+    fitted = _fit_strengths(len(names), pairs, scores, prior)
+    deviations = _compute_standard_errors(fitted, pairs, scores, [comparison.group for comparison in contests], prior)
     rows = [
         Strength(
             name,
             float(fitted[index]),
             -math.inf if below[index] else float(fitted[index] - Z * deviations[index]),
             math.inf if above[index] else float(fitted[index] + Z * deviations[index]),
-            *_tally(index, pairs, scores),
+            *_count_wins_ties_losses(index, pairs, scores),
         )
         for index, name in enumerate(names)
     ]
     return sorted(rows, key=lambda row: (-row.strength, row.name))
 
 
-def _tally(index: int, pairs: NDArray[np.int64], scores: NDArray[np.float64]) -> tuple[int, int, int]:
+def _count_wins_ties_losses(index: int, pairs: NDArray[np.int64], scores: NDArray[np.float64]) -> tuple[int, int, int]:
     side_scores = np.concatenate([scores[pairs[:, 0] == index], 1 - scores[pairs[:, 1] == index]])
     return int((side_scores == 1).sum()), int((side_scores == 0.5).sum()), int((side_scores == 0).sum())
 
 
-def _unbounded(count: int, pairs: NDArray[np.int64], scores: NDArray[np.float64]) -> tuple[list[bool], list[bool]]:
+def _find_unbounded_sides(
+    count: int, pairs: NDArray[np.int64], scores: NDArray[np.float64]
+) -> tuple[list[bool], list[bool]]:
     """Which sides' strengths have no upper, and which no lower bound of K.
 
     They are finite where each side has beaten each other, by way of others (Ford 1957). Otherwise who is not beaten by
@@ -96,11 +98,13 @@ def _unbounded(count: int, pairs: NDArray[np.int64], scores: NDArray[np.float64]
     return [not beats[:, side].all() for side in sides], [not beats[side].all() for side in sides]
 
 
-def _fit(count: int, pairs: NDArray[np.int64], scores: NDArray[np.float64], prior: float) -> NDArray[np.float64]:
+def _fit_strengths(
+    count: int, pairs: NDArray[np.int64], scores: NDArray[np.float64], prior: float
+) -> NDArray[np.float64]:
     """The most likely strengths (K,) by Newton's method."""
     strength = np.zeros(count)
     for _ in range(STEPS):
-        gradient, information = _slopes(strength, pairs, scores, prior)
+        gradient, information = _compute_gradient_and_information(strength, pairs, scores, prior)
         step = np.linalg.pinv(information, hermitian=True) @ gradient
         strength = strength + step / max(1.0, float(np.abs(step).max()))  # far from the end a step is too long
         if np.abs(step).max() < 1e-10:
@@ -109,7 +113,7 @@ def _fit(count: int, pairs: NDArray[np.int64], scores: NDArray[np.float64], prio
     return centred
 
 
-def _slopes(
+def _compute_gradient_and_information(
     strength: NDArray[np.float64], pairs: NDArray[np.int64], scores: NDArray[np.float64], prior: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """The log-likelihood's gradient (K,) and its negative second derivative (K, K)."""
@@ -127,7 +131,7 @@ def _slopes(
     return gradient, information
 
 
-def _deviations(
+def _compute_standard_errors(
     strength: NDArray[np.float64],
     pairs: NDArray[np.int64],
     scores: NDArray[np.float64],
@@ -145,7 +149,7 @@ def _deviations(
     gradients = np.zeros((len(number), len(strength)))
     np.add.at(gradients, (group_index, first), residual)
     np.add.at(gradients, (group_index, second), -residual)
-    inverse = np.linalg.pinv(_slopes(strength, pairs, scores, prior)[1], hermitian=True)
+    inverse = np.linalg.pinv(_compute_gradient_and_information(strength, pairs, scores, prior)[1], hermitian=True)
     centre = np.eye(len(strength)) - 1 / len(strength)
     if not prior:
         inverse = inverse @ (gradients.T @ gradients) @ inverse

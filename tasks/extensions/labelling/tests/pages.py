@@ -16,11 +16,11 @@ from fastapi.testclient import TestClient
 from tasks.extensions.labelling.__main__ import main
 from tasks.extensions.labelling.assignment import Assignment, AssignmentSettings
 from tasks.extensions.labelling.guard import HEADER, LOOPBACK
-from tasks.extensions.labelling.server import application
+from tasks.extensions.labelling.server import build_label_app
 from tasks.extensions.labelling.session import Session
-from tasks.extensions.labelling.statistics_text import numbers
+from tasks.extensions.labelling.statistics_text import build_statistics_context
 from tasks.language.judgements.judgement_log import Writer
-from tasks.language.judgements.lines import item_id, line_of, steps_of
+from tasks.language.judgements.lines import compute_item_id, parse_line_object, split_steps
 from tests.tasks import forks
 
 ROOT = Path(__file__).parents[4]
@@ -44,8 +44,10 @@ def item(mode, number, texts=None, gold=None, prompt="", history=""):
         for place, text in enumerate(texts)
     ]
     given = {"kind": "item", "mode": mode, "prompt_id": f"hidden-{number}", "prompt": prompt, "history": history}
-    steps = {"steps": steps_of(texts[0])} if mode == "steps" else {}
-    return line_of({**given, "item": item_id(mode, prompt, history, texts), "answers": answers, "gold": gold, **steps})
+    steps = {"steps": split_steps(texts[0])} if mode == "steps" else {}
+    return parse_line_object(
+        {**given, "item": compute_item_id(mode, prompt, history, texts), "answers": answers, "gold": gold, **steps}
+    )
 
 
 def some(mode, count=6):
@@ -59,7 +61,7 @@ def serving(folder, items, settings=QUIET):
     with Writer(Path(folder) / "people.jsonl") as writer:
         assignment = Assignment(items, settings)
         session = Session(writer, assignment, TOKEN)
-        app = application(session, TOKEN, LOOPBACK, lambda: numbers(writer.record, assignment))
+        app = build_label_app(session, TOKEN, LOOPBACK, lambda: build_statistics_context(writer.record, assignment))
         yield TestClient(app, base_url="http://127.0.0.1:4300", headers={HEADER: TOKEN})
 
 

@@ -10,7 +10,7 @@ import pytest
 from tasks.extensions.labelling.__main__ import main
 from tasks.extensions.labelling.guard import HEADER
 from tasks.extensions.labelling.tests.pages import TOKEN, ForkedServer
-from tasks.language.judgements.judgement_log import Writer, read
+from tasks.language.judgements.judgement_log import Writer, read_judgement_record
 
 ROWS = [{"prompt": f"q{n}", "answers": [f"a{n}", f"b{n}", f"c{n}", f"d{n}"]} for n in range(5)]
 PAIRS = [
@@ -73,7 +73,10 @@ def test_a_server_that_is_killed_goes_on_where_it_was(tmp_path, file):
         third = post(server, "/next", person="anna")
         assert (third["done"], third["wanted"]) == (2, 5)
         assert server.interrupt().splitlines()[-1] == f"stopped; 2 judgements are in {server.record}"
-    assert [line.judgement for line in read(server.record).judgements] == [first["judgement"], second["judgement"]]
+    assert [line.judgement for line in read_judgement_record(server.record).judgements] == [
+        first["judgement"],
+        second["judgement"],
+    ]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from tasks.common.errors import DataError
-from tasks.extensions.labelling.formats.exchange import TOOLS, export, imported
+from tasks.extensions.labelling.formats.exchange import TOOLS, export_judgements, load_tool_judgements
 from tasks.language.judgements.lines import (
     VERDICTS,
     AnswerScores,
@@ -55,8 +55,8 @@ def everything_said(record, without_modes=()):
 
 
 def back(record, tool, folder):
-    export(record, tool, folder)
-    return imported(folder, tool, "nobody", AT)
+    export_judgements(record, tool, folder)
+    return load_tool_judgements(folder, tool, "nobody", AT)
 
 
 def test_argilla_keeps_everything(tmp_path):
@@ -66,8 +66,8 @@ def test_argilla_keeps_everything(tmp_path):
 
 
 def test_potato_keeps_pairs_and_rankings_without_scores(tmp_path):
-    export(EVERYTHING, "potato", tmp_path)
-    found = said(imported(tmp_path, "potato", "nobody", AT))
+    export_judgements(EVERYTHING, "potato", tmp_path)
+    found = said(load_tool_judgements(tmp_path, "potato", "nobody", AT))
     expected = everything_said(EVERYTHING, ("steps", "edit"))
     plain = {(*one[:3], RankingValue(ranks=SCORED.ranks) if one[3] == SCORED else one[3]) for one in expected}
     assert found == plain
@@ -81,7 +81,7 @@ def test_potato_keeps_pairs_and_rankings_without_scores(tmp_path):
 
 @pytest.mark.parametrize("tool", ["trl", "trl-chat"])
 def test_trl_has_the_pairs_of_which_one_is_better(tool, tmp_path):
-    files = export(EVERYTHING, tool, tmp_path)
+    files = export_judgements(EVERYTHING, tool, tmp_path)
     assert [file.name for file in files] == ["preferences.jsonl", "stepwise.jsonl", "completions.jsonl"]
     rows = [json.loads(line) for line in files[0].read_text().splitlines()]
     prompt, sides = "Why?", ("yes", "no")
@@ -123,7 +123,7 @@ def test_trl_rows_are_read_back(tool, tmp_path):
 def test_turns_before_the_prompt_need_messages(tmp_path):
     record = record_of(TALK, judgement(TALK, "b better"))
     with pytest.raises(DataError, match="turns before the prompt; expected the conversational form"):
-        export(record, "trl", tmp_path)
+        export_judgements(record, "trl", tmp_path)
     for tool in ("trl-chat", "argilla", "potato"):
         [found] = [line for line in back(record, tool, tmp_path / tool) if isinstance(line, Item)]
         assert (found.prompt, found.history) == (TALK.prompt, TALK.history)
@@ -133,12 +133,12 @@ def test_steps_with_turns_before_the_prompt_have_no_row_in_trl_s_form(tmp_path):
     steps = item("1 + 1 = 2\n#### 2", mode="steps", prompt="1 + 1?", history=HELLO)
     record = record_of(steps, judgement(steps, [1, 1]))
     with pytest.raises(DataError, match="turns before the prompt, for which TRL's stepwise form has no column"):
-        export(record, "trl-chat", tmp_path)
+        export_judgements(record, "trl-chat", tmp_path)
 
 
 def test_reading_a_file_in_twice_counts_once(tmp_path):
     lines = back(EVERYTHING, "argilla", tmp_path)
-    record = record_of(*lines, *imported(tmp_path, "argilla", "nobody", AT))
+    record = record_of(*lines, *load_tool_judgements(tmp_path, "argilla", "nobody", AT))
     assert len(record.judgements) == len([line for line in lines if isinstance(line, Judgement)])
 
 
@@ -172,7 +172,7 @@ def test_a_fault_names_file_line_and_field(tool, rows, words, tmp_path):
     path = tmp_path / "rows.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     with pytest.raises(DataError) as stopped:
-        imported(path, tool, "anna", AT)
+        load_tool_judgements(path, tool, "anna", AT)
     assert words in str(stopped.value)
     assert str(stopped.value).startswith(f"{path}: line 1: ")
 
@@ -180,9 +180,9 @@ def test_a_fault_names_file_line_and_field(tool, rows, words, tmp_path):
 def test_nothing_to_export_and_nothing_to_import(tmp_path):
     for tool in TOOLS:
         with pytest.raises(DataError, match="nothing to export"):
-            export(record_of(PAIR, judgement(PAIR, "tie", repeat=1)), tool, tmp_path)
+            export_judgements(record_of(PAIR, judgement(PAIR, "tie", repeat=1)), tool, tmp_path)
     with pytest.raises(DataError, match="expected a folder with annotation_output/PERSON"):
-        imported(tmp_path, "potato", "anna", AT)
+        load_tool_judgements(tmp_path, "potato", "anna", AT)
 
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(str.strip)

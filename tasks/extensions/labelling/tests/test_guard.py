@@ -2,7 +2,14 @@
 
 import pytest
 
-from tasks.extensions.labelling.guard import HEADER, HEADERS, LARGEST, addresses, hosts, is_loopback
+from tasks.extensions.labelling.guard import (
+    HEADER,
+    HEADERS,
+    LARGEST,
+    is_loopback,
+    list_allowed_hosts,
+    list_printed_hosts,
+)
 from tasks.extensions.labelling.tests.pages import TOKEN, serving, some
 
 PAGES = ("/", "/statistics", "/static/label.js", "/static/label.css")
@@ -119,9 +126,9 @@ def test_only_known_files_are_served(client):
 
 def test_a_server_for_others_knows_the_machine_s_names():
     assert is_loopback("127.0.0.2")
-    assert hosts("127.0.0.1") == {"127.0.0.1", "localhost", "::1"}
-    assert hosts("0.0.0.0") > hosts("localhost")
-    assert "" not in hosts("0.0.0.0")
-    assert "0.0.0.0" not in hosts("0.0.0.0")
-    assert addresses("::1") == ["[::1]"]
-    assert "127.0.0.1" in addresses("0.0.0.0")
+    assert list_allowed_hosts("127.0.0.1") == {"127.0.0.1", "localhost", "::1"}
+    assert list_allowed_hosts("0.0.0.0") > list_allowed_hosts("localhost")
+    assert "" not in list_allowed_hosts("0.0.0.0")
+    assert "0.0.0.0" not in list_allowed_hosts("0.0.0.0")
+    assert list_printed_hosts("::1") == ["[::1]"]
+    assert "127.0.0.1" in list_printed_hosts("0.0.0.0")

@@ -7,7 +7,13 @@ import pytest
 
 from tasks.common import tables
 from tasks.common.errors import DataError
-from tasks.extensions.labelling.items import AnsweredPrompt, from_evaluations, from_files, from_responses, items
+from tasks.extensions.labelling.items import (
+    AnsweredPrompt,
+    build_judgement_items,
+    load_answers_from_evaluations,
+    load_answers_from_files,
+    load_answers_from_responses,
+)
 from tasks.language.judgements.lines import PairwiseValue, RankingValue, StepsValue
 from tasks.language.tables.evaluation import Generations
 from tasks.language.tables.problems import Problems
@@ -31,7 +37,7 @@ def responses(tmp_path):
         for prompt, texts in TEXTS.items()
         for sample, text in enumerate(texts)
     ]
-    tables.write(Responses, pd.DataFrame(rows[::-1]), tmp_path / "responses/responses.parquet")
+    tables.write_table(Responses, pd.DataFrame(rows[::-1]), tmp_path / "responses/responses.parquet")
     return tmp_path / "responses"
 
 
@@ -40,7 +46,7 @@ def texts_of(found):
 
 
 def test_pairs_of_responses_have_different_texts_and_their_tokens(responses):
-    found = items(from_responses(responses, "sft"), "pairwise", 4, seed=0, per_prompt=9)
+    found = build_judgement_items(load_answers_from_responses(responses, "sft"), "pairwise", 4, seed=0, per_prompt=9)
     pairs = texts_of(found)
     assert len(pairs) == 3, "p1 has five different texts, so two pairs; p2 none; p3 one"
     first = [text for pair in pairs for text in pair if text in TEXTS["p1"]]
@@ -54,20 +60,20 @@ def test_pairs_of_responses_have_different_texts_and_their_tokens(responses):
 
 
 def test_which_answers_come_together_follows_from_the_seed(responses):
-    answered = from_responses(responses)
-    drawn = {seed: texts_of(items(answered, "pairwise", 4, seed, 9)) for seed in range(5)}
-    assert drawn[0] == texts_of(items(answered, "pairwise", 4, 0, 9))
+    answered = load_answers_from_responses(responses)
+    drawn = {seed: texts_of(build_judgement_items(answered, "pairwise", 4, seed, 9)) for seed in range(5)}
+    assert drawn[0] == texts_of(build_judgement_items(answered, "pairwise", 4, 0, 9))
     assert len({str(pairs) for pairs in drawn.values()}) > 1
-    assert len(items(answered, "pairwise", 4, 0, per_prompt=1)) == 2
+    assert len(build_judgement_items(answered, "pairwise", 4, 0, per_prompt=1)) == 2
 
 
 def test_rankings_steps_and_edits(responses):
-    answered = from_responses(responses)
-    assert sorted(map(len, texts_of(items(answered, "ranking", 4, 0, 9)))) == [2, 4]
-    assert sorted(map(len, texts_of(items(answered, "ranking", 3, 0, 9)))) == [2, 2, 3]
-    assert len(items(answered, "steps", 4, 0, 9)) == 5 + 1 + 2
-    assert {item.steps for item in items(answered, "steps", 4, 0, 9)} >= {("one",), ("a",)}
-    assert sorted(map(len, texts_of(items(answered, "edit", 2, 0, 9)))) == [1, 2, 2]
+    answered = load_answers_from_responses(responses)
+    assert sorted(map(len, texts_of(build_judgement_items(answered, "ranking", 4, 0, 9)))) == [2, 4]
+    assert sorted(map(len, texts_of(build_judgement_items(answered, "ranking", 3, 0, 9)))) == [2, 2, 3]
+    assert len(build_judgement_items(answered, "steps", 4, 0, 9)) == 5 + 1 + 2
+    assert {item.steps for item in build_judgement_items(answered, "steps", 4, 0, 9)} >= {("one",), ("a",)}
+    assert sorted(map(len, texts_of(build_judgement_items(answered, "edit", 2, 0, 9)))) == [1, 2, 2]
 
 
 def evaluated(folder, greedy, sampled, questions=("Q1?", "Q2?")):
@@ -88,27 +94,30 @@ def evaluated(folder, greedy, sampled, questions=("Q1?", "Q2?")):
         for heat, texts in ((0.0, greedy), (0.7, sampled))
         for n, text in enumerate(texts)
     ]
-    tables.write(Problems, pd.DataFrame(asked), folder / "asked.parquet")
-    tables.write(Generations, pd.DataFrame(rows), folder / "generations.parquet")
+    tables.write_table(Problems, pd.DataFrame(asked), folder / "asked.parquet")
+    tables.write_table(Generations, pd.DataFrame(rows), folder / "generations.parquet")
     return folder
 
 
 def test_an_arena_sets_two_policies_answers_to_one_problem_side_by_side(tmp_path):
     first = evaluated(tmp_path / "sft", ["a", "b"], ["c", "d"])
     second = evaluated(tmp_path / "dpo", ["A", "b"], ["C", "D"])
-    found = items(from_evaluations(first, second), "pairwise", 2, seed=0, per_prompt=1)
+    found = build_judgement_items(load_answers_from_evaluations(first, second), "pairwise", 2, seed=0, per_prompt=1)
     assert [(item.prompt, *texts_of([item])[0]) for item in found] == [("Q1?", "a", "A"), ("Q2?", "d", "D")], (
         "equal answers ask nothing"
     )
     assert {tuple(answer.source for answer in item.answers) for item in found} == {("sft", "dpo")}
-    assert len(items(from_evaluations(first, second), "pairwise", 2, seed=0, per_prompt=2)) == 3
+    assert (
+        len(build_judgement_items(load_answers_from_evaluations(first, second), "pairwise", 2, seed=0, per_prompt=2))
+        == 3
+    )
     other = evaluated(tmp_path / "other", ["x"], ["y"], questions=("Q9?",))
     with pytest.raises(DataError, match="no problem that both policies answered"):
-        from_evaluations(first, other)
+        load_answers_from_evaluations(first, other)
     with pytest.raises(DataError, match="no such file; run the stage that makes it first"):
-        from_evaluations(first, tmp_path / "none")
+        load_answers_from_evaluations(first, tmp_path / "none")
     with pytest.raises(DataError, match="no such file; run the stage that makes it first"):
-        from_responses(tmp_path)
+        load_answers_from_responses(tmp_path)
 
 
 def given(tmp_path, *rows):
@@ -130,7 +139,7 @@ def test_a_file_of_ones_own_in_all_its_forms(tmp_path):
         {"prompt": "p", "chosen": "x", "rejected": "y", "prompt_id": "own"},
         {"prompt": "p", "response": "1\n2"},
     )
-    plain, chat, pair, single = from_files(path)
+    plain, chat, pair, single = load_answers_from_files(path)
     assert (plain.prompt_id, plain.prompt, plain.history) == ("mine-0", "p", "")
     assert [(answer.text, answer.source, answer.ended, answer.tokens) for answer in plain.answers] == [
         ("x", "", True, None),
@@ -156,7 +165,9 @@ def test_a_file_of_ones_own_in_all_its_forms(tmp_path):
     ],
 )
 def test_gold_judgements(mode, answers, gold, value, tmp_path):
-    [item] = items(from_files(given(tmp_path, {"prompt": "p", "answers": answers, "gold": gold})), mode, 4, 0, 1)
+    [item] = build_judgement_items(
+        load_answers_from_files(given(tmp_path, {"prompt": "p", "answers": answers, "gold": gold})), mode, 4, 0, 1
+    )
     assert item.gold == value
     assert texts_of([item]) == [answers], "as they are"
 
@@ -176,22 +187,28 @@ def test_gold_judgements(mode, answers, gold, value, tmp_path):
 def test_a_fault_names_file_line_and_field(row, words, tmp_path):
     path = given(tmp_path, {"prompt": "p", "answers": ["x", "y"]}, row)
     with pytest.raises(DataError) as stopped:
-        from_files(path)
+        load_answers_from_files(path)
     assert words in str(stopped.value)
     assert str(stopped.value).startswith(f"{path}: line 2: ")
 
 
 def test_what_makes_no_item_is_told(tmp_path):
-    [one] = from_files(given(tmp_path, {"prompt": "p", "answers": ["x", "x"]}))
+    [one] = load_answers_from_files(given(tmp_path, {"prompt": "p", "answers": ["x", "x"]}))
     with pytest.raises(
         DataError, match="no items of mode pairwise: expected prompts with two answers or more that differ"
     ):
-        items([one], "pairwise", 2, 0, 1)
+        build_judgement_items([one], "pairwise", 2, 0, 1)
     with pytest.raises(DataError, match="no items of mode steps: expected prompts with answers that have a line"):
-        items([AnsweredPrompt("1", "p", "", (), None)], "steps", 1, 0, 1)
+        build_judgement_items([AnsweredPrompt("1", "p", "", (), None)], "steps", 1, 0, 1)
     with pytest.raises(
         DataError, match="prompt mine-0: gold: expected a value of mode ranking, got one of mode pairwise"
     ):
-        items(from_files(given(tmp_path, {"prompt": "p", "answers": ["x", "y"], "gold": "tie"})), "ranking", 4, 0, 1)
+        build_judgement_items(
+            load_answers_from_files(given(tmp_path, {"prompt": "p", "answers": ["x", "y"], "gold": "tie"})),
+            "ranking",
+            4,
+            0,
+            1,
+        )
     with pytest.raises(DataError, match="no rows; expected prompt with"):
-        from_files(given(tmp_path))
+        load_answers_from_files(given(tmp_path))

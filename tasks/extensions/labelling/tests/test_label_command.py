@@ -24,9 +24,9 @@ def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
         name: {"outs": [{"path": f"data/{name.replace('@', '/')}", "md5": "0" * 32}]}
         for name in ("responses", "evaluate@sft", "evaluate@grpo")
     }
-    monkeypatch.setattr("flows.stage_outputs._entries", lambda root: entries)
+    monkeypatch.setattr("flows.stage_outputs.read_lock_entries", lambda root: entries)
     monkeypatch.setattr(
-        "flows.stage_outputs.hashes", lambda entry, kind: {one["path"]: "" for one in entry.get(kind, ())}
+        "flows.stage_outputs.get_entry_hashes", lambda entry, kind: {one["path"]: "" for one in entry.get(kind, ())}
     )
     monkeypatch.setenv(command.VARIABLE, "")
     monkeypatch.chdir(tmp_path)
@@ -43,10 +43,10 @@ def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 def given(started: list[list[str]], *words: str) -> dict[str, object]:
     """The options that tasks.extensions.labelling would get."""
     with pytest.raises(SystemExit):
-        cli.command(["label", *words])
+        cli.run_command_line(["label", *words])
     _, _, module, *arguments = started.pop()
     assert module == "tasks.extensions.labelling"
-    return vars(label.parser().parse_args(arguments))
+    return vars(label.build_parser().parse_args(arguments))
 
 
 def test_without_options_it_asks_about_the_responses(started: list[list[str]]) -> None:
@@ -106,7 +106,7 @@ def test_other_tools_and_statistics(started: list[list[str]], tmp_path: Path) ->
 def test_wrong_use_is_one_line(
     started: list[list[str]], wrong: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert cli.command(["label", *wrong]) == 2
+    assert cli.run_command_line(["label", *wrong]) == 2
     [line] = capsys.readouterr().err.splitlines()
     assert line.startswith("posttrain: ")
     assert message in line
@@ -115,9 +115,9 @@ def test_wrong_use_is_one_line(
 
 def test_tab_offers_the_records_that_are_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "find_root", lambda: tmp_path)
-    assert command.record_names("") == []
+    assert command.list_record_names("") == []
     (tmp_path / "data/raw/judgements").mkdir(parents=True)
     for name in ("people.jsonl", "anna.jsonl", "README.md"):
         (tmp_path / "data/raw/judgements" / name).touch()
-    assert command.record_names("") == ["anna", "people"]
-    assert command.record_names("p") == ["people"]
+    assert command.list_record_names("") == ["anna", "people"]
+    assert command.list_record_names("p") == ["people"]

@@ -6,7 +6,7 @@ import pytest
 
 from tasks.common.errors import DataError
 from tasks.extensions.labelling.formats import potato
-from tasks.extensions.labelling.formats.exchange import imported
+from tasks.extensions.labelling.formats.exchange import load_tool_judgements
 from tasks.language.judgements.lines import Judgement, PairwiseValue, RankingValue
 from tests.tasks.language.judgements.samples import AT, said
 
@@ -80,7 +80,7 @@ FIRST = {"fields": FIELDS, "external_id": None, "metadata": {}, "suggestions": [
 )
 def test_argillas_own_records(record, value, tmp_path):
     (tmp_path / "records.json").write_text(json.dumps([record]))
-    found = said(imported(tmp_path / "records.json", "argilla", "nobody", AT))
+    found = said(load_tool_judgements(tmp_path / "records.json", "argilla", "nobody", AT))
     assert found == (set() if value is None else {(USER, "Why?", ("no", "yes"), value)})
 
 
@@ -118,13 +118,16 @@ def test_potatos_own_files(labels, value, tmp_path):
         {**LINE, "id": "consent.html", "label_annotations": {"ok": {"Yes": "true"}}},
     ]
     (folder / "annotated_instances.jsonl").write_text("".join(json.dumps(page) + "\n" for page in pages))
-    lines = imported(tmp_path, "potato", "nobody", AT)
+    lines = load_tool_judgements(tmp_path, "potato", "nobody", AT)
     assert said(lines) == (set() if value is None else {("anna@example.org_1", "Why?", ("no", "yes"), value)})
     assert [line.seconds for line in lines if isinstance(line, Judgement)] == [73.0] * (value is not None)
 
 
 def test_the_best_and_the_worst_of_four_leave_two_between():
-    assert potato._value({"bws": {"best": "C", "worst": "A"}}, 4) == ("ranking", RankingValue(ranks=(3, 2, 1, 2)))
+    assert potato._parse_judgement_value({"bws": {"best": "C", "worst": "A"}}, 4) == (
+        "ranking",
+        RankingValue(ranks=(3, 2, 1, 2)),
+    )
 
 
 @pytest.mark.parametrize(
@@ -148,5 +151,5 @@ def test_a_fault_in_potatos_files_names_file_and_line(labels, words, tmp_path):
         json.dumps({**LINE, "label_annotations": labels}) + "\n"
     )
     with pytest.raises(DataError, match=": line 1: ") as stopped:
-        imported(tmp_path, "potato", "anna", AT)
+        load_tool_judgements(tmp_path, "potato", "anna", AT)
     assert words in str(stopped.value)

@@ -7,12 +7,12 @@ import time
 
 import pytest
 
-from flows.engine.server_guard import free_port
+from flows.engine.server_guard import find_free_port
 from tasks.extensions.labelling import rankings
-from tasks.extensions.labelling.item_view import as_shown
+from tasks.extensions.labelling.item_view import reorder_value_to_shown
 from tasks.extensions.labelling.tests.pages import COUNTS, Server
 from tasks.extensions.labelling.tests.people import Person
-from tasks.language.judgements.judgement_log import read
+from tasks.language.judgements.judgement_log import read_judgement_record
 from tests.browser import PROGRAM, Browser
 
 KILLS = 8  # in each of four modes
@@ -60,7 +60,7 @@ def file_of(folder, mode, count):
 @pytest.mark.parametrize("mode", COUNTS)
 def test_no_judgement_is_lost(mode, tmp_path, people):
     chance, kills = random.Random(f"kills {mode}"), 0
-    with Server(tmp_path, file_of(tmp_path, mode, 30), mode, free_port(), "--overlap=3") as server:
+    with Server(tmp_path, file_of(tmp_path, mode, 30), mode, find_free_port(), "--overlap=3") as server:
         for person in people:
             person.open(server.address)
         while kills < KILLS:
@@ -89,7 +89,7 @@ def test_no_judgement_is_lost(mode, tmp_path, people):
             open_[0].judge(mode)
             open_[0].wait()
         assert "stopped; 90 judgements" in server.interrupt()
-    record = read(server.record)
+    record = read_judgement_record(server.record)
     for person in people:
         own = [line for line in record.judgements if line.person == person.name]
         assert [in_page(record, line) for line in own] == person.said
@@ -101,7 +101,7 @@ def in_page(record, line):
     """A judgement of the record as the person saw and said it."""
     item = record.items[line.item]
     texts = item.steps if line.mode == "steps" else [item.answers[place].text for place in line.order]
-    return [*texts], as_shown(line.value, line.order).model_dump(mode="json", by_alias=True)
+    return [*texts], reorder_value_to_shown(line.value, line.order).model_dump(mode="json", by_alias=True)
 
 
 def test_what_the_page_does_beside(tmp_path, people):
@@ -112,7 +112,7 @@ def test_what_the_page_does_beside(tmp_path, people):
     tab, file = anna.tab, tmp_path / "items.jsonl"
     hostile = "<script>document.title = 'hurt'</script><img src=x onerror=\"document.title = 'hurt'\"> $x^2$"
     file.write_text("".join(json.dumps({"prompt": f"q{n}", "answers": [hostile, f"*b* {n}"]}) + "\n" for n in range(4)))
-    with Server(tmp_path, file, "pairwise", free_port()) as server:
+    with Server(tmp_path, file, "pairwise", find_free_port()) as server:
         tab.open(server.address)
         tab.wait("document.querySelector('#naming[open]')")
         tab.type("an<na")
@@ -150,14 +150,14 @@ def test_what_the_page_does_beside(tmp_path, people):
         tab.open(server.address)  # the name is remembered
         tab.wait("document.querySelector('.prompt')")
         assert tab.value("document.querySelector('#who').textContent") == "anna"
-    record = read(server.record)
+    record = read_judgement_record(server.record)
     assert [line.value.strength for line in record.judgements] == ["both bad"]
     assert ([line.reason for line in record.flags], len(record.skips)) == (["odd"], 1)
 
 
 def test_a_server_with_another_token_gets_nothing_and_the_judgement_stays(tmp_path, people):
     anna = people[0]
-    with Server(tmp_path, file_of(tmp_path, "pairwise", 3), "pairwise", free_port()) as server:
+    with Server(tmp_path, file_of(tmp_path, "pairwise", 3), "pairwise", find_free_port()) as server:
         anna.open(server.address)
         right = server.address
         server.kill()
@@ -168,12 +168,12 @@ def test_a_server_with_another_token_gets_nothing_and_the_judgement_stays(tmp_pa
         server.start()
         anna.open(right)
         anna.tab.wait("document.querySelector('#progress').textContent.startsWith('1 of 3')")
-    assert len(read(server.record).judgements) == 1
+    assert len(read_judgement_record(server.record).judgements) == 1
 
 
 def test_a_better_answer_that_is_being_written_outlives_a_reload(tmp_path, people):
     anna = people[0]
-    with Server(tmp_path, file_of(tmp_path, "edit", 3), "edit", free_port()) as server:
+    with Server(tmp_path, file_of(tmp_path, "edit", 3), "edit", find_free_port()) as server:
         anna.open(server.address)
         anna.tab.press("1")
         anna.tab.value("document.execCommand('insertText', false, 'so far \\ud83d')")  # half an emoji
@@ -185,7 +185,7 @@ def test_a_better_answer_that_is_being_written_outlives_a_reload(tmp_path, peopl
         anna.tab.press("Enter", modifiers=2)
         anna.wait()
         assert anna.tab.value("document.querySelector('textarea').value") == ""
-    [line] = read(server.record).judgements
+    [line] = read_judgement_record(server.record).judgements
     assert "so far" in text
     assert (line.value.text, line.value.start) == (text.replace("\ud83d", "\ufffd"), line.order[0])
 
@@ -197,7 +197,7 @@ def test_the_page_reads_rankings_as_the_record_does(tmp_path, people):
     for _ in range(300):
         first, *others = chance.sample("ABCDabcdE", 4) if chance.random() < 0.5 else chance.sample("ABCD", 4)
         texts.append(first + "".join(chance.choice([" > ", "=", ">", " = ", " > ", " "]) + name for name in others))
-    with Server(tmp_path, file_of(tmp_path, "ranking", 2), "ranking", free_port()) as server:
+    with Server(tmp_path, file_of(tmp_path, "ranking", 2), "ranking", find_free_port()) as server:
         people[0].open(server.address)
         read_by_page = tab.value(
             "import('/static/ranking.js').then(it => "
@@ -207,7 +207,7 @@ def test_the_page_reads_rankings_as_the_record_does(tmp_path, people):
     assert sum(ranks is not None for ranks in read_by_page) > 30
     for text, ranks in zip(texts, read_by_page, strict=True):
         try:
-            expected = [*rankings.parse(text, "ABCD")]
+            expected = [*rankings.parse_ranking(text, "ABCD")]
         except ValueError:
             expected = None
         assert ranks == expected, text
@@ -215,7 +215,7 @@ def test_the_page_reads_rankings_as_the_record_does(tmp_path, people):
 
 def test_time_in_which_the_page_is_hidden_does_not_count(tmp_path, people):
     tab = people[0].tab
-    with Server(tmp_path, file_of(tmp_path, "pairwise", 3), "pairwise", free_port()) as server:
+    with Server(tmp_path, file_of(tmp_path, "pairwise", 3), "pairwise", find_free_port()) as server:
         people[0].open(server.address)
         hide = (
             "Object.defineProperty(document, 'hidden', {{value: {}, configurable: true}}); "
@@ -226,14 +226,14 @@ def test_time_in_which_the_page_is_hidden_does_not_count(tmp_path, people):
         tab.value(hide.format("false"))
         people[0].judge("pairwise")
         people[0].wait()
-    assert read(server.record).judgements[0].seconds < 5
+    assert read_judgement_record(server.record).judgements[0].seconds < 5
 
 
 @pytest.mark.parametrize("mode", COUNTS)
 def test_a_phone_shows_everything_in_its_width(mode, tmp_path, people):
     tab = people[0].tab
     tab.screen(360, 740, dark=True)
-    with Server(tmp_path, file_of(tmp_path, mode, 3), mode, free_port()) as server:
+    with Server(tmp_path, file_of(tmp_path, mode, 3), mode, find_free_port()) as server:
         people[0].open(server.address)
         assert tab.value("document.documentElement.scrollWidth") == 360
         tree = tab.call("Accessibility.getFullAXTree")["nodes"]

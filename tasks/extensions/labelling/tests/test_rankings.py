@@ -13,13 +13,13 @@ def test_the_lectures_example():
     """D > G > A = B, as the slide shows it of four answers; and as InstructGPT's figure has it, with letters in a
     row.
     """
-    assert rankings.parse("D > G > A = B", "ABDG") == (3, 3, 1, 2)
-    assert rankings.parse("D > C > A = B", "ABCD") == (3, 3, 2, 1)
+    assert rankings.parse_ranking("D > G > A = B", "ABDG") == (3, 3, 1, 2)
+    assert rankings.parse_ranking("D > C > A = B", "ABCD") == (3, 3, 2, 1)
 
 
 @pytest.mark.parametrize("text", ["D>C>A=B", " d  > c>\ta =B ", "D > C > B = A", "d>C>b=a"])
 def test_spaces_and_case_and_the_order_of_ties_do_not_matter(text):
-    assert rankings.parse(text, "ABCD") == (3, 3, 2, 1)
+    assert rankings.parse_ranking(text, "ABCD") == (3, 3, 2, 1)
 
 
 @pytest.mark.parametrize(
@@ -41,13 +41,13 @@ def test_spaces_and_case_and_the_order_of_ties_do_not_matter(text):
 )
 def test_an_error_says_what_was_expected(text, words):
     with pytest.raises(ValueError, match=f"^{re.escape(words)}"):
-        rankings.parse(text, "ABCD")
+        rankings.parse_ranking(text, "ABCD")
 
 
 def test_shown_and_kept_ranks_by_hand():
     """The item's answers 2, 0, 1 were shown as A, B, C: A > B = C says that answer 2 is best."""
-    assert rankings.of_item(rankings.parse("A > B = C", "ABC"), (2, 0, 1)) == (2, 2, 1)
-    assert rankings.text(rankings.as_shown((2, 2, 1), (2, 0, 1))) == "A > B = C"
+    assert rankings.reorder_ranks_to_item(rankings.parse_ranking("A > B = C", "ABC"), (2, 0, 1)) == (2, 2, 1)
+    assert rankings.format_ranking(rankings.reorder_ranks_to_shown((2, 2, 1), (2, 0, 1))) == "A > B = C"
 
 
 RANKED = st.integers(1, 26).flatmap(
@@ -63,16 +63,16 @@ RANKED = st.integers(1, 26).flatmap(
 @given(RANKED)
 def test_every_ranking_is_read_back(case):
     ranks, order = case
-    names = rankings.letters(len(ranks))
-    assert rankings.parse(rankings.text(ranks), names) == ranks
-    assert rankings.of_item(rankings.as_shown(ranks, order), order) == ranks
+    names = rankings.get_answer_letters(len(ranks))
+    assert rankings.parse_ranking(rankings.format_ranking(ranks), names) == ranks
+    assert rankings.reorder_ranks_to_item(rankings.reorder_ranks_to_shown(ranks, order), order) == ranks
 
 
 @given(st.text("ABCabc>= \n") | st.text())
 def test_any_text_is_a_ranking_or_told_in_one_line(text):
     told = ""
     try:
-        assert set(rankings.parse(text, "ABC")) in ({1}, {1, 2}, {1, 2, 3})
+        assert set(rankings.parse_ranking(text, "ABC")) in ({1}, {1, 2}, {1, 2, 3})
     except ValueError as error:
         told = str(error)
     assert "\n" not in told

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tasks.extensions.labelling.mathematics import ATTRIBUTES, ELEMENTS, mathml
-from tasks.extensions.labelling.rendering import MOST, render
+from tasks.extensions.labelling.mathematics import ATTRIBUTES, ELEMENTS, convert_latex_to_mathml
+from tasks.extensions.labelling.rendering import MOST, render_markdown_html
 
 TAGS = re.compile("p|br|h[1-6]|ul|ol|li|blockquote|pre|code|em|strong|hr|table|thead|tbody|tr|th|td|span|div")
 
@@ -69,7 +69,7 @@ HOSTILE = [
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_nothing_in_an_answer_acts(text):
-    check_harmless(render(text))
+    check_harmless(render_markdown_html(text))
 
 
 PIECES = st.sampled_from(
@@ -80,22 +80,22 @@ PIECES = st.sampled_from(
 @given(st.lists(PIECES, max_size=25).map("".join) | st.text())
 @example("$x$" * 3)
 def test_nothing_in_any_answer_acts(text):
-    check_harmless(render(text))
+    check_harmless(render_markdown_html(text))
 
 
 @given(st.text(alphabet=r"\{}[]_^&abcfrtexhi<>\"'=; #$%", max_size=60))
 def test_a_formula_of_any_signs_is_harmless(latex):
-    check_harmless(mathml(latex, True) or "")
+    check_harmless(convert_latex_to_mathml(latex, True) or "")
 
 
 def test_markdown_reads_as_it_is_meant():
-    html = render("# T\n\none\ntwo *three*\n\n- a\n- b\n\n| x |\n|---|\n| 1 |")
+    html = render_markdown_html("# T\n\none\ntwo *three*\n\n- a\n- b\n\n| x |\n|---|\n| 1 |")
     tags = [tag for tag, _ in Page(html).found]
     assert tags == ["h1", "p", "br", "em", "ul", "li", "li", "table", "thead", "tr", "th", "tbody", "tr", "td"]
 
 
 def test_a_link_is_its_text_and_its_address():
-    assert render("see [here](https://a.example/?a=1&b)") == (
+    assert render_markdown_html("see [here](https://a.example/?a=1&b)") == (
         '<p>see <span class="link">here</span> <code>https://a.example/?a=1&amp;b</code></p>\n'
     )
 
@@ -117,18 +117,18 @@ def test_a_link_is_its_text_and_its_address():
     ],
 )
 def test_formulas_are_found(text, formulas):
-    assert render(text).count("<math") == formulas
+    assert render_markdown_html(text).count("<math") == formulas
 
 
 def test_what_is_no_latex_is_shown_as_it_was_written():
-    assert "<code>$\\frac{$</code>" in render("a $\\frac{$ b")
-    assert mathml("x" * 2001, False) is None
+    assert "<code>$\\frac{$</code>" in render_markdown_html("a $\\frac{$ b")
+    assert convert_latex_to_mathml("x" * 2001, False) is None
 
 
 @pytest.mark.parametrize("name", [r"\newcommand{\a}{x}", r"\def\a{\a\a}", r"\renewcommand\a{x}", r"\let\a\b"])
 def test_macros_could_grow_and_are_not_converted(name):
-    assert mathml(name + r"\a", False) is None
-    assert mathml(r"\definecolor \leq \left( x \right)", False) is not None
+    assert convert_latex_to_mathml(name + r"\a", False) is None
+    assert convert_latex_to_mathml(r"\definecolor \leq \left( x \right)", False) is not None
 
 
 @pytest.mark.parametrize(
@@ -158,9 +158,9 @@ def test_a_long_answer_takes_no_long_time(part):
     takes.
     """
     began = time.thread_time()
-    render((part * MOST)[: MOST // 2])
+    render_markdown_html((part * MOST)[: MOST // 2])
     assert time.thread_time() - began < 60
 
 
 def test_beyond_the_limit_an_answer_is_plain_text():
-    assert render("<b>*x*" * MOST).startswith("<pre>&lt;b&gt;*x*")
+    assert render_markdown_html("<b>*x*" * MOST).startswith("<pre>&lt;b&gt;*x*")

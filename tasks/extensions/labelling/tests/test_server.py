@@ -11,7 +11,7 @@ import pytest
 
 from tasks.extensions.labelling.guard import HEADER
 from tasks.extensions.labelling.tests.pages import QUIET, TOKEN, call, item, judge, serving, some
-from tasks.language.judgements.judgement_log import read
+from tasks.language.judgements.judgement_log import read_judgement_record
 
 VALUES = {
     "pairwise": {"strength": "a slightly better"},
@@ -72,7 +72,7 @@ def test_every_verdict_is_said_of_what_was_shown(tmp_path, verdict):
         for _ in range(8):
             told = judge(client, told, {"strength": verdict})
     other = {"b significantly better": "a significantly better", "a better": "b better"}.get(verdict, verdict)
-    found = {(tuple(line.order), line.value.strength) for line in read(tmp_path).judgements}
+    found = {(tuple(line.order), line.value.strength) for line in read_judgement_record(tmp_path).judgements}
     assert found == {((0, 1), verdict), ((1, 0), other)}
 
 
@@ -91,7 +91,7 @@ def test_no_source_no_expected_value_and_no_order_is_in_what_a_page_gets(tmp_pat
                 assert secret not in everything, secret
             told = judge(client, told, VALUES[mode])
         assert len(shapes) == 1, "gold items and repeats look like others"
-    assert mode in ("edit", "steps") or any(line.repeat for line in read(tmp_path).judgements)
+    assert mode in ("edit", "steps") or any(line.repeat for line in read_judgement_record(tmp_path).judgements)
 
 
 def test_the_same_judgement_sent_again_counts_once(tmp_path):
@@ -101,7 +101,7 @@ def test_the_same_judgement_sent_again_counts_once(tmp_path):
         again = judge(client, told, {"strength": "tie"})
         assert first["item"] == again["item"]
         assert again["done"] == 1
-    assert len(read(tmp_path).judgements) == 1
+    assert len(read_judgement_record(tmp_path).judgements) == 1
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_another_judgement_with_a_used_ticket_is_refused(tmp_path, change):
             "another judgement was saved from this page; load it anew",
         )
         assert post(client, "/judge", **said, seconds=9).status_code == 200, "the same one is known"
-    assert len(read(tmp_path).judgements) == 1
+    assert len(read_judgement_record(tmp_path).judgements) == 1
 
 
 def test_a_judgement_whose_answer_was_lost_is_known_after_a_restart(tmp_path):
@@ -167,7 +167,7 @@ def test_two_tabs_of_one_person_do_not_judge_an_item_twice(tmp_path):
             seconds=1,
         )
         assert (answer.status_code, answer.json()["fault"]) == (409, "you have judged this item elsewhere meanwhile")
-    assert len(read(tmp_path).judgements) == 1
+    assert len(read_judgement_record(tmp_path).judgements) == 1
 
 
 def test_a_ticket_is_for_its_person_and_its_item(tmp_path):
@@ -199,7 +199,7 @@ def test_a_ticket_is_for_its_person_and_its_item(tmp_path):
             seconds=1,
         )
         assert answer.json()["fault"] == "this item is not asked about any more"
-    assert not read(tmp_path).judgements
+    assert not read_judgement_record(tmp_path).judgements
 
 
 @pytest.mark.parametrize(
@@ -252,10 +252,10 @@ def test_undo_is_a_line_and_goes_back_to_the_item_as_it_was_judged(tmp_path, mod
             assert 'data-from="1">better</textarea>' in back["html"]
         again = call(client, "/undo", judgement=following["undo"], person="anna")
         assert again["item"] == told["item"], "an undo whose answer was lost"
-        assert not read(tmp_path).judgements
+        assert not read_judgement_record(tmp_path).judgements
         judge(client, again, VALUES[mode])
     assert [line["kind"] for line in lines(tmp_path)] == ["item", "judgement", "undo", "judgement"]
-    assert len(read(tmp_path).judgements) == 1
+    assert len(read_judgement_record(tmp_path).judgements) == 1
 
 
 def test_nobody_takes_back_what_another_said(tmp_path):
@@ -264,7 +264,7 @@ def test_nobody_takes_back_what_another_said(tmp_path):
         judge(client, judgement, {"strength": "tie"})
         assert post(client, "/undo", judgement=judgement["judgement"], person="bert").status_code == 409
         assert post(client, "/undo", judgement="0" * 32, person="anna").status_code == 409
-    assert len(read(tmp_path).judgements) == 1
+    assert len(read_judgement_record(tmp_path).judgements) == 1
 
 
 def test_skip_and_flag_are_lines(tmp_path):
@@ -275,7 +275,7 @@ def test_skip_and_flag_are_lines(tmp_path):
         for again in (False, True):
             following = call(client, "/skip", item=told["item"], person="anna", again=again)
             assert following["item"] != told["item"]
-    found = read(tmp_path)
+    found = read_judgement_record(tmp_path)
     assert [line.reason for line in found.flags] == ["no <b>sense</b>"]
     assert [line.item for line in found.skips] == [told["item"]]
 
@@ -294,7 +294,7 @@ def test_two_people_at_once_share_items_and_lose_nothing(tmp_path):
 
         with ThreadPoolExecutor(4) as pool:
             found = [*pool.map(work, ("anna", "bert", "carla", "dora"))]
-    record = read(tmp_path)
+    record = read_judgement_record(tmp_path)
     assert {line.judgement: line.item for line in record.judgements} == {k: v for one in found for k, v in one.items()}
     people = {item.item: {line.person for line in record.judgements if line.item == item.item} for item in items}
     assert all(len(who) >= 2 for who in people.values())
@@ -349,7 +349,7 @@ def test_a_full_disk_is_said_and_nothing_is_shown_in_its_place(tmp_path, monkeyp
             assert answer.status_code == 503
             assert "No space left" in answer.json()["fault"]
         judge(client, told, {"strength": "tie"})
-    assert len(read(tmp_path).judgements) == 1
+    assert len(read_judgement_record(tmp_path).judgements) == 1
 
 
 def test_the_page_needs_nothing_from_elsewhere(tmp_path):

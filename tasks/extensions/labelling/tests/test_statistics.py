@@ -7,10 +7,14 @@ from types import FrameType
 
 import pytest
 
-from tasks.common.estimates import share
-from tasks.extensions.labelling.measures.biases import first_shown_wins, longer_wins
-from tasks.extensions.labelling.measures.outcomes import alike, outcomes, scale
-from tasks.extensions.labelling.measures.statistics import statistics
+from tasks.common.estimates import estimate_share
+from tasks.extensions.labelling.measures.biases import compute_first_shown_win_share, compute_longer_win_share
+from tasks.extensions.labelling.measures.outcomes import (
+    compute_judgement_similarity,
+    compute_signed_strength,
+    list_pairwise_outcomes,
+)
+from tasks.extensions.labelling.measures.statistics import compute_judgement_statistics
 from tasks.language.judgements.judgement_log import JudgementRecord
 from tasks.language.judgements.lines import VERDICTS, AnswerScores, EditValue, RankingValue
 from tests.tasks.language.judgements.samples import flag, item, judgement, record_of, skip, undo, value_of
@@ -22,14 +26,14 @@ GOLD = item("right", "wrong", prompt="Gold?", gold={"strength": "a better"})
 
 
 def test_the_scale_of_verdicts():
-    assert [scale(verdict) for verdict in VERDICTS] == [1, 2, 3, 4, -1, -2, -3, -4, 0, 0]
+    assert [compute_signed_strength(verdict) for verdict in VERDICTS] == [1, 2, 3, 4, -1, -2, -3, -4, 0, 0]
 
 
 def test_outcomes_by_hand():
-    assert outcomes(value_of("b slightly better")) == [(0, 1, 0.0)]
-    assert outcomes(value_of("both bad")) == [(0, 1, 0.5)]
-    assert outcomes(value_of((2, 1, 2))) == [(0, 1, 0.0), (0, 2, 0.5), (1, 2, 1.0)]
-    assert outcomes(value_of([1, -1])) == []
+    assert list_pairwise_outcomes(value_of("b slightly better")) == [(0, 1, 0.0)]
+    assert list_pairwise_outcomes(value_of("both bad")) == [(0, 1, 0.5)]
+    assert list_pairwise_outcomes(value_of((2, 1, 2))) == [(0, 1, 0.0), (0, 2, 0.5), (1, 2, 1.0)]
+    assert list_pairwise_outcomes(value_of([1, -1])) == []
 
 
 @pytest.mark.parametrize(
@@ -46,12 +50,16 @@ def test_outcomes_by_hand():
     ],
 )
 def test_how_far_two_judgements_say_the_same(one, other, expected):
-    assert alike(value_of(one), value_of(other)) == alike(value_of(other), value_of(one)) == pytest.approx(expected)
+    assert (
+        compute_judgement_similarity(value_of(one), value_of(other))
+        == compute_judgement_similarity(value_of(other), value_of(one))
+        == pytest.approx(expected)
+    )
 
 
 def test_what_cannot_be_compared():
-    assert alike(EditValue(text="x"), EditValue(text="x")) is None
-    assert alike(value_of([-1, None]), value_of([0, -1])) == 0.0
+    assert compute_judgement_similarity(EditValue(text="x"), EditValue(text="x")) is None
+    assert compute_judgement_similarity(value_of([-1, None]), value_of([0, -1])) == 0.0
 
 
 def test_the_two_biases_by_hand():
@@ -61,12 +69,12 @@ def test_the_two_biases_by_hand():
     line = judgement(FOUR, (3, 3, 2, 1), order=(1, 3, 0, 2))
     # better, worse: D C, D A, D B, C A, C B; shown first: D, D, B, A, B; so 2 of 5. Longer: D < C, D = A, D < B, C > A,
     # C = B: 1 of 3.
-    assert first_shown_wins(line) == pytest.approx(2 / 5)
-    assert longer_wins(line, FOUR) == pytest.approx(1 / 3)
-    assert first_shown_wins(judgement(SHORT, "a better", order=(1, 0))) == 0.0
-    assert first_shown_wins(judgement(SHORT, "tie")) is None
-    assert longer_wins(judgement(SHORT, "b better"), SHORT) == 1.0
-    assert first_shown_wins(judgement(STEPS, [1, 1, 1])) is None
+    assert compute_first_shown_win_share(line) == pytest.approx(2 / 5)
+    assert compute_longer_win_share(line, FOUR) == pytest.approx(1 / 3)
+    assert compute_first_shown_win_share(judgement(SHORT, "a better", order=(1, 0))) == 0.0
+    assert compute_first_shown_win_share(judgement(SHORT, "tie")) is None
+    assert compute_longer_win_share(judgement(SHORT, "b better"), SHORT) == 1.0
+    assert compute_first_shown_win_share(judgement(STEPS, [1, 1, 1])) is None
 
 
 def test_statistics_by_hand():
@@ -83,7 +91,7 @@ def test_statistics_by_hand():
         judgement(STEPS, [1, 0, -1], "bert", seconds=2),
         *(skip(FOUR), skip(FOUR, "bert"), skip(STEPS, "bert"), flag(FOUR)),
     )
-    found = statistics(record)
+    found = compute_judgement_statistics(record)
     assert (found.judgements, found.items, found.seconds) == (8, 3, 3.0)
     assert found.hours == pytest.approx(28 / 3600)
     assert found.modes == {"pairwise": 6, "steps": 2}
@@ -94,14 +102,18 @@ def test_statistics_by_hand():
         "a significantly better": 1,
         "tie": 1,
     }
-    assert found.measured.gold == share([1.0, 0.0])
-    assert found.measured.repeats == share([0.0])
-    assert found.measured.first_shown == share([1.0, 0.0, 1.0, 0.0, 0.0])
-    assert found.measured.longer == share([0.0, 1.0, 0.0, 1.0])  # right and wrong are of one length
+    assert found.measured.gold == estimate_share([1.0, 0.0])
+    assert found.measured.repeats == estimate_share([0.0])
+    assert found.measured.first_shown == estimate_share([1.0, 0.0, 1.0, 0.0, 0.0])
+    assert found.measured.longer == estimate_share([0.0, 1.0, 0.0, 1.0])  # right and wrong are of one length
     anna, bert, carl = found.people
     assert (anna.person, anna.judgements, anna.skips, anna.flags, anna.seconds) == ("anna", 4, 1, 1, 2.5)
     assert (bert.person, bert.judgements, bert.skips, bert.flags) == ("bert", 3, 2, 0)
-    assert (anna.measured.gold, bert.measured.gold, carl.measured.gold) == (share([1.0]), share([0.0]), None)
+    assert (anna.measured.gold, bert.measured.gold, carl.measured.gold) == (
+        estimate_share([1.0]),
+        estimate_share([0.0]),
+        None,
+    )
     assert carl.measured.repeats is None
     sft, dpo = found.strengths  # no is of sft, certainly of dpo; gold items say nothing
     assert (sft.name, sft.wins, sft.losses, dpo.wins) == ("sft", 2, 1, 1)
@@ -128,7 +140,7 @@ def test_agreement_by_question():
         judgement(both, (1, 1)).model_copy(update={"value": scores}),
         judgement(both, (1, 1), "bert").model_copy(update={"value": scores}),
     )
-    found = {one.question: one for one in statistics(record).agreement}
+    found = {one.question: one for one in compute_judgement_statistics(record).agreement}
     assert list(found) == [
         "better of a pair",
         "how much better",
@@ -151,17 +163,17 @@ def test_agreement_by_question():
 
 def test_what_all_say_alike_is_not_disputed():
     record = record_of(SHORT, judgement(SHORT, "a better"), judgement(SHORT, "a slightly better", "bert"))
-    assert list(statistics(record).disputed) == []
+    assert list(compute_judgement_statistics(record).disputed) == []
 
 
 def test_a_time_that_is_not_known_counts_for_nothing():
     record = record_of(SHORT, judgement(SHORT, "tie", seconds=0), judgement(SHORT, "tie", "bert", seconds=5))
-    found = statistics(record)
+    found = compute_judgement_statistics(record)
     assert (found.seconds, [one.seconds for one in found.people]) == (5.0, [None, 5.0])
 
 
 def test_an_empty_record_has_statistics_too():
-    found = statistics(JudgementRecord())
+    found = compute_judgement_statistics(JudgementRecord())
     assert (found.judgements, found.seconds, found.hours, found.measured.gold) == (0, None, 0.0, None)
     assert list(found.people) == list(found.agreement) == list(found.strengths) == list(found.disputed) == []
 
@@ -190,7 +202,7 @@ def steps_of_statistics(items: int) -> int:
 
     sys.setprofile(count)
     try:
-        found = statistics(record)
+        found = compute_judgement_statistics(record)
     finally:
         sys.setprofile(None)
     assert found.judgements == 4 * items

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from tasks.extensions.labelling.measures.strengths import Comparison, strengths
+from tasks.extensions.labelling.measures.strengths import Comparison, estimate_bradley_terry_strengths
 
 Z = 1.959963984540054
 
@@ -24,7 +24,7 @@ def test_three_to_one_by_hand():
     """The log-odds are log 3, split evenly; the difference's variance is 1/3 + 1, the information's inverse, each
     side's a quarter.
     """
-    ours, theirs = strengths(comparisons(("x", "y", 1.0, 3), ("x", "y", 0.0, 1)))
+    ours, theirs = estimate_bradley_terry_strengths(comparisons(("x", "y", 1.0, 3), ("x", "y", 0.0, 1)))
     assert (ours.name, ours.wins, ours.ties, ours.losses) == ("x", 3, 0, 1)
     assert (theirs.name, theirs.wins, theirs.ties, theirs.losses) == ("y", 1, 0, 3)
     assert ours.strength == pytest.approx(math.log(3) / 2)
@@ -37,7 +37,7 @@ def test_a_tie_is_half_a_win_of_each():
     """Two wins and two ties are three wins of four; residuals 1/4, 1/4, -1/4, -1/4 give variance (4 / 16) / (4 *
     3/16)^2.
     """
-    ours, _ = strengths(comparisons(("x", "y", 1.0, 2), ("x", "y", 0.5, 2)))
+    ours, _ = estimate_bradley_terry_strengths(comparisons(("x", "y", 1.0, 2), ("x", "y", 0.5, 2)))
     assert ours.strength == pytest.approx(math.log(3) / 2)
     assert ours.ties == 2
     assert ours.high - ours.strength == pytest.approx(Z * math.sqrt(0.25) / 0.75 / 2)
@@ -46,16 +46,23 @@ def test_a_tie_is_half_a_win_of_each():
 def test_judgements_of_one_item_are_one_observation():
     """Each item judged twice alike: as wide as if it had been judged once."""
     once = comparisons(("x", "y", 1.0, 3), ("x", "y", 0.0, 1))
-    [ours, _], [alone, _] = strengths([*once, *reversed(once)]), strengths(once)
+    [ours, _], [alone, _] = (
+        estimate_bradley_terry_strengths([*once, *reversed(once)]),
+        estimate_bradley_terry_strengths(once),
+    )
     assert (ours.strength, ours.low, ours.high) == pytest.approx((alone.strength, alone.low, alone.high))
 
 
 def test_who_is_compared_with_itself_or_with_nobody_says_nothing():
-    assert strengths([]) == strengths([Comparison("x", "x", 1.0, 0)]) == []
+    assert (
+        estimate_bradley_terry_strengths([]) == estimate_bradley_terry_strengths([Comparison("x", "x", 1.0, 0)]) == []
+    )
 
 
 def test_a_side_that_never_loses_has_no_upper_bound():
-    best, middle, worst = strengths(comparisons(("x", "y", 1.0, 3), ("y", "z", 1.0, 2), ("z", "y", 1.0, 1)))
+    best, middle, worst = estimate_bradley_terry_strengths(
+        comparisons(("x", "y", 1.0, 3), ("y", "z", 1.0, 2), ("z", "y", 1.0, 1))
+    )
     assert (best.name, best.high) == ("x", math.inf)
     assert all(map(math.isfinite, (best.strength, best.low, middle.high, worst.high)))
     assert (middle.name, middle.low, worst.name, worst.low) == ("y", -math.inf, "z", -math.inf)
@@ -68,7 +75,7 @@ def test_a_side_that_never_loses_by_hand():
     3 (1 - sigmoid(2 s)) + (1 - 2 sigmoid(s)) / 2 = 0; the information of the difference is 2 w + a with w = 3 p (1 -
     p), a = q (1 - q).
     """
-    ours, theirs = strengths(comparisons(("x", "y", 1.0, 3)))
+    ours, theirs = estimate_bradley_terry_strengths(comparisons(("x", "y", 1.0, 3)))
     p, q = (1 / (1 + math.exp(-times * ours.strength)) for times in (2, 1))
     assert 3 * (1 - p) + (1 - 2 * q) / 2 == pytest.approx(0.0, abs=1e-9)
     half = Z / math.sqrt(2 * (2 * 3 * p * (1 - p) + q * (1 - q)))
@@ -76,13 +83,15 @@ def test_a_side_that_never_loses_by_hand():
 
 
 def test_two_worlds_that_never_met_have_no_bounds_between_them():
-    rows = strengths(comparisons(("x", "y", 1.0, 3), ("x", "y", 0.0, 1), ("v", "w", 1.0, 1), ("v", "w", 0.0, 1)))
+    rows = estimate_bradley_terry_strengths(
+        comparisons(("x", "y", 1.0, 3), ("x", "y", 0.0, 1), ("v", "w", 1.0, 1), ("v", "w", 0.0, 1))
+    )
     assert {(row.low, row.high) for row in rows} == {(-math.inf, math.inf)}
     assert rows[0].name == "x"
 
 
 def test_one_tie_bounds_everything():
-    rows = strengths(comparisons(("x", "y", 1.0, 3), ("x", "y", 0.5, 1)))
+    rows = estimate_bradley_terry_strengths(comparisons(("x", "y", 1.0, 3), ("x", "y", 0.5, 1)))
     assert all(math.isfinite(row.low) and math.isfinite(row.high) for row in rows)
 
 
@@ -94,7 +103,10 @@ def test_any_comparisons_give_the_most_likely_strengths(rows):
     The likelihood is concave: it is highest where each side wins as often as expected.
     """
     rows = [*(row for row in rows if row[0] != row[1]), ("w", "x", 0.5), ("x", "y", 0.5), ("y", "z", 0.5)]
-    found = {row.name: row.strength for row in strengths([Comparison(*row, n) for n, row in enumerate(rows)])}
+    found = {
+        row.name: row.strength
+        for row in estimate_bradley_terry_strengths([Comparison(*row, n) for n, row in enumerate(rows)])
+    }
     surplus = Counter()
     for first, second, score in rows:
         chance = 1 / (1 + math.exp(found[second] - found[first]))
@@ -112,5 +124,7 @@ def test_intervals_hold_the_truth_in_19_of_20_cases():
             Comparison("abc"[a], "abc"[b], float(rng.random() < chance), n)
             for n, ((a, b), chance) in enumerate(zip(pairs, chances, strict=True))
         ]
-        hits += sum(row.low <= truth["abc".index(row.name)] <= row.high for row in strengths(rows))
+        hits += sum(
+            row.low <= truth["abc".index(row.name)] <= row.high for row in estimate_bradley_terry_strengths(rows)
+        )
     assert hits / 300 == pytest.approx(0.95, abs=0.025)

@@ -11,7 +11,7 @@ from torch import Tensor
 ITERATIONS, TOLERANCE = 500, 1e-7
 
 
-def fit(features: Tensor, labels: Tensor, l2: float) -> tuple[Tensor, Tensor]:
+def fit_logistic_regression(features: Tensor, labels: Tensor, l2: float) -> tuple[Tensor, Tensor]:
     """Weights (V,) and bias () in float64, from features (N, V), dense or sparse, and labels (N,) of truth values."""
     features, signs = features.double(), 2 * labels.double() - 1
     weights = torch.zeros(features.shape[1], dtype=torch.float64, requires_grad=True)

@@ -8,7 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.extensions.reviews import film_reviews
-from tasks.extensions.reviews.film_reviews import BLAME, DISLIKED, DOWN, FACTS, LIKED, PRAISE, UP, continuation, review
+from tasks.extensions.reviews.film_reviews import (
+    BLAME,
+    DISLIKED,
+    DOWN,
+    FACTS,
+    LIKED,
+    PRAISE,
+    UP,
+    generate_continuation,
+    generate_review,
+)
 
 GOOD, BAD = {*PRAISE}, {*BLAME}
 
@@ -37,7 +47,7 @@ def parsed(text):
 
 @given(st.integers(0, 2**32), st.booleans(), st.floats(0, 1), st.floats(0, 1))
 def test_every_sentence_agrees_with_the_label(seed, positive, mixed, negated):
-    found = [one for one in parsed(continuation(random.Random(seed), positive, mixed, negated)) if one]
+    found = [one for one in parsed(generate_continuation(random.Random(seed), positive, mixed, negated)) if one]
     assert found
     assert {*found} == {1 if positive else -1}
 
@@ -45,7 +55,7 @@ def test_every_sentence_agrees_with_the_label(seed, positive, mixed, negated):
 @given(st.integers(0, 2**32))
 def test_the_opening_is_drawn_without_the_label(seed):
     """With the other label the same opening is drawn, and it has no word that judges."""
-    one, other = (review(random.Random(seed), share, 0.3, 0.2) for share in (1e-9, 1 - 1e-9))
+    one, other = (generate_review(random.Random(seed), share, 0.3, 0.2) for share in (1e-9, 1 - 1e-9))
     assert (one.positive, other.positive) == (False, True)
     assert one.opening == other.opening
     assert not {*re.findall(r"\w+", one.opening)} & (GOOD | BAD)
@@ -53,10 +63,10 @@ def test_the_opening_is_drawn_without_the_label(seed):
 
 @pytest.mark.parametrize(("mixed", "negated", "word"), [(1.0, 0.0, ", but "), (0.0, 1.0, " not | never ")])
 def test_shares_of_kinds(mixed, negated, word):
-    texts = [continuation(random.Random(seed), True, mixed, negated) for seed in range(30)]
+    texts = [generate_continuation(random.Random(seed), True, mixed, negated) for seed in range(30)]
     judging = [part for text in texts for part in re.split(r"(?<=\.) ", text) if part not in (*UP, *FACTS)]
     assert all(re.search(word, part) for part in judging)
-    assert not any(re.search(word, continuation(random.Random(seed), True, 0.0, 0.0)) for seed in range(30))
+    assert not any(re.search(word, generate_continuation(random.Random(seed), True, 0.0, 0.0)) for seed in range(30))
 
 
 def test_a_judgement_by_hand():

@@ -12,11 +12,13 @@ def rows(*values):
 
 
 def test_a_text_is_cut_behind_its_opening():
-    found = labelled_reviews.reviews(
+    found = labelled_reviews.parse_labelled_reviews(
         rows({"sentence": " a  stirring , funny film ", "label": 1}), "sentence", "label", 2
     )
     assert found == [{"review_id": "own-0", "opening": "a stirring", "continuation": ", funny film", "positive": True}]
-    [short] = labelled_reviews.reviews(rows({"sentence": "so so", "label": "neg"}), "sentence", "label", 2)
+    [short] = labelled_reviews.parse_labelled_reviews(
+        rows({"sentence": "so so", "label": "neg"}), "sentence", "label", 2
+    )
     assert (short["continuation"], short["positive"]) == ("", False)
 
 
@@ -35,4 +37,4 @@ def test_a_text_is_cut_behind_its_opening():
 )
 def test_wrong_reviews_are_told_in_one_line(row, said):
     with pytest.raises(DataError, match=said):
-        labelled_reviews.reviews(rows(row), "sentence", "label", 1)
+        labelled_reviews.parse_labelled_reviews(rows(row), "sentence", "label", 1)

@@ -8,12 +8,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.extensions.reviews.algorithms.logistic_regression import fit
+from tasks.extensions.reviews.algorithms.logistic_regression import fit_logistic_regression
 
 
 def test_one_feature_by_hand():
     """Features 1 and -1 with their own labels: w solves 2 sigmoid(-w) = l2 w, and the bias is 0 by symmetry."""
-    weights, bias = fit(torch.tensor([[1.0], [-1.0]]), torch.tensor([True, False]), 0.5)
+    weights, bias = fit_logistic_regression(torch.tensor([[1.0], [-1.0]]), torch.tensor([True, False]), 0.5)
     weight = weights.item()
     assert 2 / (1 + math.exp(weight)) == pytest.approx(0.5 * weight, rel=1e-6)
     assert bias.item() == pytest.approx(0.0, abs=1e-6)
@@ -21,7 +21,7 @@ def test_one_feature_by_hand():
 
 def test_without_features_the_bias_is_the_log_odds():
     """The bias has no penalty: three of four are positive."""
-    weights, bias = fit(torch.zeros(4, 1), torch.tensor([True, True, True, False]), 100.0)
+    weights, bias = fit_logistic_regression(torch.zeros(4, 1), torch.tensor([True, True, True, False]), 100.0)
     assert weights.item() == pytest.approx(0.0, abs=1e-9)
     assert bias.item() == pytest.approx(math.log(3), rel=1e-5)
 
@@ -36,7 +36,7 @@ def test_scikit_learn_finds_the_same(seed, l2):
     labels = rng.random(40) < 1 / (1 + np.exp(-features @ rng.normal(size=12)))
     labels[:2] = True, False
     sparse = torch.from_numpy(features).to_sparse()
-    weights, bias = fit(sparse, torch.from_numpy(labels), l2)
+    weights, bias = fit_logistic_regression(sparse, torch.from_numpy(labels), l2)
     other = linear_model.LogisticRegression(C=1 / l2, tol=1e-10, max_iter=10_000).fit(features, labels)
     np.testing.assert_allclose(weights.numpy(), other.coef_[0], atol=1e-4)
     assert bias.item() == pytest.approx(other.intercept_[0], abs=1e-4)

@@ -31,8 +31,8 @@ ROWS = [
 
 @pytest.fixture
 def found():
-    own = measures.by_opening(continuations(ROWS), ["superb", "moving"])
-    return measures.measured(CONFIG, own, own)
+    own = measures.aggregate_by_opening(continuations(ROWS), ["superb", "moving"])
+    return measures.estimate_policy_measures(CONFIG, own, own)
 
 
 def test_shares_and_the_gap(found):
@@ -62,26 +62,30 @@ def test_variety(found):
 
 
 def test_distinct_and_commonest():
-    assert measures.distinct(["a a a", "a"], 1) == 1 / 4
-    assert measures.distinct(["a a a", "a"], 2) == 1 / 2
-    assert measures.distinct(["a", ""], 2) == 0.0
-    assert measures.commonest(["Two. One.", "One. Two."]) == "One."
-    assert measures.commonest([""]) == ""
-    assert measures.sentences(" It was 3.5 hours! Long?  No.") == ["It was 3.5 hours!", "Long?", "No."]
+    assert measures.compute_distinct_ngram_share(["a a a", "a"], 1) == 1 / 4
+    assert measures.compute_distinct_ngram_share(["a a a", "a"], 2) == 1 / 2
+    assert measures.compute_distinct_ngram_share(["a", ""], 2) == 0.0
+    assert measures.find_commonest_sentence(["Two. One.", "One. Two."]) == "One."
+    assert measures.find_commonest_sentence([""]) == ""
+    assert measures.split_sentences(" It was 3.5 hours! Long?  No.") == ["It was 3.5 hours!", "Long?", "No."]
 
 
 def test_the_difference_is_opening_by_opening():
-    sft = measures.by_opening(continuations(ROWS), [])
-    own = measures.by_opening(continuations([(*row[:5], 0.9, 0.9) for row in ROWS]), [])
-    found = measures.measured(CONFIG, own, sft)
+    sft = measures.aggregate_by_opening(continuations(ROWS), [])
+    own = measures.aggregate_by_opening(continuations([(*row[:5], 0.9, 0.9) for row in ROWS]), [])
+    found = measures.estimate_policy_measures(CONFIG, own, sft)
     assert found["over_sft/first"].mean == pytest.approx(1 - 3 / 4)
     assert found["over_sft/second"].mean == pytest.approx(1 - 2 / 4)
-    assert "over_sft/first" not in measures.measured(CONFIG, sft, sft)
+    assert "over_sft/first" not in measures.estimate_policy_measures(CONFIG, sft, sft)
 
 
 def test_silence_has_measures_too(tmp_path):
     """A policy that ends at once has no words and no sentences."""
-    own = measures.by_opening(continuations([(name, "", 1, -0.1, -9.0, 0.4, 0.5) for name in "aabb"]), ["superb"])
-    found = measures.measured(CONFIG, own, own)
+    own = measures.aggregate_by_opening(
+        continuations([(name, "", 1, -0.1, -9.0, 0.4, 0.5) for name in "aabb"]), ["superb"]
+    )
+    found = measures.estimate_policy_measures(CONFIG, own, own)
     assert (found["commonest"].mean, found["praise"].mean, found["distinct_1"].mean) == (0.0, 0.0, 0.0)
-    tables.write(SteeringMeasures, measures.table({"ppo": found}), tmp_path / "steering_measures.parquet")
+    tables.write_table(
+        SteeringMeasures, measures.build_measures_table({"ppo": found}), tmp_path / "steering_measures.parquet"
+    )

@@ -41,7 +41,7 @@ def sst(path, count=120):
 
 def test_each_part_has_its_reviews_and_no_opening_is_in_two(generated):
     metrics, out = generated
-    table = tables.read(Reviews, out / "reviews.parquet")
+    table = tables.read_table(Reviews, out / "reviews.parquet")
     assert {part: metrics[part] for part in PARTS} == SMALL
     assert table["part"].value_counts().to_dict() == SMALL
     assert table["opening"].is_unique
@@ -51,7 +51,7 @@ def test_each_part_has_its_reviews_and_no_opening_is_in_two(generated):
 
 def test_the_parts_are_what_the_stages_read(generated, tmp_path):
     _, out = generated
-    table = tables.read(Reviews, out / "reviews.parquet")
+    table = tables.read_table(Reviews, out / "reviews.parquet")
     parts = {name: own.reset_index(drop=True) for name, own in table.groupby("part", sort=False)}
     asked = ProblemsConfig.model_validate({**PARAMS["problems"], "source": "files", "validation": 5})
     problems.run(asked, out / "prompts", tmp_path / "problems")
@@ -65,7 +65,7 @@ def test_the_parts_are_what_the_stages_read(generated, tmp_path):
     corpus.run(read, tmp_path / "problems", out / "corpus", tmp_path / "corpus")
     texts = pd.read_parquet(tmp_path / "corpus/corpus.parquet")
     assert {*texts["text"]} == {*(parts["corpus"]["opening"] + " " + parts["corpus"]["continuation"])}
-    answers = labelled_texts.answers(read_files(out / "labelled"))
+    answers = labelled_texts.parse_labelled_answers(read_files(out / "labelled"))
     assert [one["right"] for one in answers] == parts["reward"]["positive"].tolist()
 
 
@@ -93,7 +93,7 @@ def test_fewer_rows_of_files_than_asked_for_keep_the_proportions(tmp_path):
         "held_out": 10,
     }
     assert (metrics["repeated"], metrics["short"]) == (0, 0)
-    table = tables.read(Reviews, tmp_path / "out/reviews.parquet")
+    table = tables.read_table(Reviews, tmp_path / "out/reviews.parquet")
     assert {*table["continuation"]} == {"fine .", "poor ."}
 
 
@@ -122,8 +122,10 @@ def test_the_table_refuses_an_opening_in_two_parts_and_labels_of_one_kind(tmp_pa
         {"review_id": f"r{n}", "part": "second", "opening": f"film {n}", "continuation": "so", "positive": n == 0}
         for n in range(3)
     ]
-    tables.write(Reviews, pd.DataFrame(rows), tmp_path / "reviews.parquet")
+    tables.write_table(Reviews, pd.DataFrame(rows), tmp_path / "reviews.parquet")
     with pytest.raises(DataError, match="opening"):
-        tables.write(Reviews, pd.DataFrame([rows[0], {**rows[1], "opening": "film 0"}]), tmp_path / "wrong.parquet")
+        tables.write_table(
+            Reviews, pd.DataFrame([rows[0], {**rows[1], "opening": "film 0"}]), tmp_path / "wrong.parquet"
+        )
     with pytest.raises(DataError, match="both sentiments"):
-        tables.write(Reviews, pd.DataFrame(rows[1:]), tmp_path / "wrong.parquet")
+        tables.write_table(Reviews, pd.DataFrame(rows[1:]), tmp_path / "wrong.parquet")

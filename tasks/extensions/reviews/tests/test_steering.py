@@ -11,7 +11,7 @@ from tasks.common.errors import DataError
 from tasks.extensions.reviews import continuations, reviews
 from tasks.extensions.reviews.configs.reviews import ReviewsConfig
 from tasks.extensions.reviews.configs.steering import SteeringConfig
-from tasks.extensions.reviews.steering import run, second_classifier
+from tasks.extensions.reviews.steering import fit_second_classifier, run
 from tasks.extensions.reviews.tables.reviews import Reviews
 from tasks.extensions.reviews.tables.steering import Continuations, SteeringMeasures
 from tasks.language.data import chat
@@ -58,14 +58,16 @@ def steered(home, out, **changes):
 @pytest.fixture(scope="module")
 def found(home):
     """The metrics and the folder of the page, whose second picture, drawn as the first is, is left out."""
-    write_out = plots.svg
+    write_out = plots.render_svg
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plots, "svg", lambda figure, name: write_out(figure, name) if name == "steering-kl" else "<svg/>")
+        patch.setattr(
+            plots, "render_svg", lambda figure, name: write_out(figure, name) if name == "steering-kl" else "<svg/>"
+        )
         return steered(home, home / "out/page"), home / "out/page"
 
 
 def test_each_policy_of_the_page_continues_each_opening(found, home):
-    table = tables.read(Continuations, found[1] / "continuations.parquet")
+    table = tables.read_table(Continuations, found[1] / "continuations.parquet")
     assert table["policy"].value_counts().to_dict() == {"sft": 8, "ppo": 8, "grpo": 8}
     asked = pd.read_parquet(home / "problems/test.parquet")["question"].head(4)
     assert [*table["opening"].unique()] == [*asked]
@@ -76,23 +78,23 @@ def test_each_policy_of_the_page_continues_each_opening(found, home):
 
 
 def test_a_probability_is_what_a_classifier_says_of_the_text_alone(home):
-    table = tables.read(Reviews, home / "reviews/reviews.parquet")
-    second = second_classifier(config(), table[table["part"] == "second"])
-    judges = continuations.load(home / "sft", home / "reward_model", second)
+    table = tables.read_table(Reviews, home / "reviews/reviews.parquet")
+    second = fit_second_classifier(config(), table[table["part"] == "second"])
+    judges = continuations.load_judges(home / "sft", home / "reward_model", second)
     held_out = table[table["part"] == "held_out"]
-    found = continuations.probabilities(judges, held_out)
+    found = continuations.compute_classifier_probabilities(judges, held_out)
     row = held_out.iloc[5]
     answer = chat.encode_response(judges.tokenizer, row["continuation"], ended=True)
     alone = completions.make_completions([chat.encode_prompt(judges.tokenizer, row["opening"])], [0], [answer], 0)
     with torch.no_grad():
-        first = reward_model.score(reward_model_files.load(home / "reward_model"), alone).item()
+        first = reward_model.score_responses(reward_model_files.load_reward_model(home / "reward_model"), alone).item()
     assert found["first"].iloc[5] == pytest.approx(first, rel=1e-4)
     assert found["second"].iloc[5] == second.positive([f"{row['opening']} {row['continuation']}"])[0]
 
 
 def test_metrics_are_the_table_s(found):
     metrics, out = found
-    for row in tables.records(tables.read(SteeringMeasures, out / "steering_measures.parquet")):
+    for row in tables.list_records(tables.read_table(SteeringMeasures, out / "steering_measures.parquet")):
         place = metrics[row["policy"]]
         for part in row["measure"].split("/"):
             place = place[part]
@@ -107,11 +109,13 @@ def with_other_labels(home, out, part, policies=("ppo", "grpo")):
 
     The pictures are of no interest.
     """
-    table = tables.read(Reviews, home / "reviews/reviews.parquet")
-    tables.write(Reviews, table.assign(positive=table["positive"] ^ (table["part"] == part)), out / "reviews.parquet")
+    table = tables.read_table(Reviews, home / "reviews/reviews.parquet")
+    tables.write_table(
+        Reviews, table.assign(positive=table["positive"] ^ (table["part"] == part)), out / "reviews.parquet"
+    )
     given = (home / "problems", home / "sft", home / "reward_model", [home / name for name in policies])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plots, "svg", lambda _, name: f'<svg id="{name}"></svg>')
+        patch.setattr(plots, "render_svg", lambda _, name: f'<svg id="{name}"></svg>')
         run(config(pages={"page": {"policies": [*policies]}}), out, *given, out / "page")
 
 

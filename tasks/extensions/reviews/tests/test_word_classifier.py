@@ -5,20 +5,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.extensions.reviews.word_classifier import WordClassifier, fit, present, terms, words
+from tasks.extensions.reviews.word_classifier import (
+    WordClassifier,
+    build_term_matrix,
+    fit_word_classifier,
+    list_words_and_bigrams,
+    split_words,
+)
 
 TEXTS = ["The plot was dull.", "The plot was not dull.", "A fresh cast.", "A stale cast."]
 LABELS = [False, True, True, False]
 
 
 def test_words_and_pairs():
-    assert words("It's NOT dull, is it?") == ["it's", "not", "dull", ",", "is", "it", "?"]
-    assert terms("Not dull.") == ["not", "dull", ".", "not dull", "dull ."]
-    assert terms("") == []
+    assert split_words("It's NOT dull, is it?") == ["it's", "not", "dull", ",", "is", "it", "?"]
+    assert list_words_and_bigrams("Not dull.") == ["not", "dull", ".", "not dull", "dull ."]
+    assert list_words_and_bigrams("") == []
 
 
 def test_presence_counts_a_term_once_and_passes_over_unknown_ones():
-    found = present(["so so so", "new"], {"so": 1, "so so": 0}).to_dense()
+    found = build_term_matrix(["so so so", "new"], {"so": 1, "so so": 0}).to_dense()
     assert found.tolist() == [[1.0, 1.0], [0.0, 0.0]]
 
 
@@ -30,13 +36,13 @@ def test_a_probability_by_hand():
 
 def test_pairs_tell_a_negation():
     """By single words alone the first two texts differ in `not` only, which then has to be praise itself."""
-    found = fit(TEXTS * 3, LABELS * 3, 1, 0.1)
+    found = fit_word_classifier(TEXTS * 3, LABELS * 3, 1, 0.1)
     assert (found.positive(TEXTS) > 0.5).tolist() == LABELS
     assert found.weights[found.places["not dull"]] > 0 > found.weights[found.places["was dull"]]
 
 
 def test_rare_terms_do_not_count():
-    assert {*fit(TEXTS, LABELS, 2, 1.0).places} == {
+    assert {*fit_word_classifier(TEXTS, LABELS, 2, 1.0).places} == {
         "the",
         "plot",
         "was",
@@ -60,6 +66,9 @@ def test_praise_is_the_words_of_the_largest_weights():
 
 @given(st.permutations(range(4)))
 def test_the_order_of_the_texts_does_not_matter(order):
-    one, other = fit(TEXTS, LABELS, 1, 1.0), fit([TEXTS[n] for n in order], [LABELS[n] for n in order], 1, 1.0)
+    one, other = (
+        fit_word_classifier(TEXTS, LABELS, 1, 1.0),
+        fit_word_classifier([TEXTS[n] for n in order], [LABELS[n] for n in order], 1, 1.0),
+    )
     assert one.places == other.places
     np.testing.assert_allclose(one.weights, other.weights, atol=1e-5)

@@ -2,7 +2,7 @@
 
 import random
 
-from tasks.extensions.search.beam import search
+from tasks.extensions.search.beam import run_beam_search
 
 # Two steps make an answer. The best first step leads to a bad end, and the second best to the best of all.
 FIRST = {"a": 0.9, "b": 0.6, "c": 0.1}
@@ -22,8 +22,8 @@ def worth(begun):
 
 
 def test_one_beam_is_led_astray_and_two_find_the_best():
-    [narrow] = search(every_step, worth, 1, width=1, expansions=3)
-    [wide] = search(every_step, worth, 1, width=2, expansions=3)
+    [narrow] = run_beam_search(every_step, worth, 1, width=1, expansions=3)
+    [wide] = run_beam_search(every_step, worth, 1, width=2, expansions=3)
     assert narrow.kept[0].tokens == ("a", "y")
     assert wide.kept[0].tokens == ("b", "x")
     assert [one.tokens for one in wide.kept] == [("b", "x"), ("b", "y")]
@@ -35,7 +35,7 @@ def test_an_answer_that_has_ended_is_kept_only_while_it_is_among_the_best():
     """The short answer is worth 0.5: better than one of the next steps, worse than the other."""
     ends = {(): [(("short",), True), (("long",), False)], ("long",): [(("bad",), True), (("good",), True)]}
     values = {("short",): 0.5, ("long",): 0.4, ("long", "bad"): 0.1, ("long", "good"): 0.7}
-    [found] = search(
+    [found] = run_beam_search(
         lambda begun, _: [ends[tokens] for _, tokens in begun],
         lambda begun: [values[tokens] for _, tokens in begun],
         1,
@@ -46,8 +46,8 @@ def test_an_answer_that_has_ended_is_kept_only_while_it_is_among_the_best():
 
 
 def test_problems_are_searched_apart():
-    both = search(every_step, worth, 2, width=2, expansions=3)
-    [alone] = search(every_step, worth, 1, width=2, expansions=3)
+    both = run_beam_search(every_step, worth, 2, width=2, expansions=3)
+    [alone] = run_beam_search(every_step, worth, 1, width=2, expansions=3)
     assert both == [alone, alone]
 
 
@@ -65,7 +65,7 @@ def test_with_one_beam_and_one_expansion_it_is_plain_sampling():
             step, done = drawn(rng, tokens)
             tokens += step
         again = random.Random(seed)
-        [found] = search(
+        [found] = run_beam_search(
             lambda begun, count, again=again: [[drawn(again, own) for _ in range(count)] for _, own in begun],
             lambda begun: [-float(sum(own)) for _, own in begun],
             1,

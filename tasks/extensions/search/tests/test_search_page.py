@@ -35,7 +35,7 @@ def test_it_says_from_which_budget_on_the_small_model_beats_the_larger_one_s_gre
         line("best_likelihood", [0.3, 0.3, 0.3]),
         line("majority", [0.9, 0.9, 0.9], ties="first"),
     ]
-    first, own, other = search_page.headline(
+    first, own, other = search_page.format_search_headline(
         config(), {"sft": [line("greedy", [0.4]), line("majority", [0.4])], "small": small}, NUMBERS
     )
     assert (
@@ -50,7 +50,7 @@ def test_it_says_from_which_budget_on_the_small_model_beats_the_larger_one_s_gre
 
 def test_it_says_so_where_no_budget_does():
     lines = {"sft": [line("greedy", [0.4]), line("majority", [0.4, 0.4])], "small": [line("majority", [0.1, 0.395])]}
-    _, own, other = search_page.headline(config(), lines, NUMBERS)
+    _, own, other = search_page.format_search_headline(config(), lines, NUMBERS)
     assert "no budget of any method beats its own greedy answers" in own
     assert "small (250 weights) with search: no budget of any method beats sft's greedy answers." in other
     assert "The nearest is majority of 2: -0.5 points [" in other
@@ -58,12 +58,12 @@ def test_it_says_so_where_no_budget_does():
 
 def test_a_budget_that_a_larger_one_loses_again_is_no_answer():
     lines = [line("majority", [0.1, 0.6, 0.1])]
-    assert [*search_page.beating(config(), lines, line("greedy", [0.4]))] == []
+    assert [*search_page.find_methods_beating_greedy(config(), lines, line("greedy", [0.4]))] == []
 
 
 def test_intervals_are_of_so_many_resamples():
     base, own = line("greedy", [0.4]), [line("majority", [0.5])]
-    few, many = (next(search_page.compared(config(bootstrap=n), own, base))["difference"] for n in (5, 500))
+    few, many = (next(search_page.compare_with_greedy(config(bootstrap=n), own, base))["difference"] for n in (5, 500))
     assert few.mean == many.mean == pytest.approx(0.1)
     assert (few.low, few.high) != (many.low, many.high)
 
@@ -75,14 +75,14 @@ def test_a_row_of_first_wins_is_shown_only_where_ties_matter():
         line("best_likelihood", [0.2, 0.3], ties="first"),
         line("majority", [0.2, 0.4], ties="first"),
     ]
-    shown = search_page.group("sft", methods.table("sft", lines))
+    shown = search_page.build_model_table("sft", methods.build_accuracy_table("sft", lines))
     assert [row["name"] for row in shown["rows"]] == ["best by own log-probability", "majority", "majority, first wins"]
     assert shown["budgets"] == [1, 2]
 
 
 def test_the_figure_has_a_line_for_each_drawn_method_and_the_larger_one_s_greedy_answers():
     lines = [line("greedy", [0.4]), line("majority", [0.2, 0.3]), line("weighted_likelihood", [0.2, 0.3])]
-    text = search_page.figure(methods.table("sft", lines), "sft")
+    text = search_page.render_accuracy_figure(methods.build_accuracy_table("sft", lines), "sft")
     words = re.findall(r">([^<>]+)</text>", text)
     assert {"sft", "majority", "sft, greedy", "strict accuracy"} <= {*words}
     assert "weighted majority by own log-probability" not in words

@@ -45,9 +45,11 @@ def test_a_majority_is_that_of_every_subset(votes):
     expected = over_all(
         len(votes),
         budgets,
-        lambda places: estimates.majority([votes[place] if votes[place] >= 0 else None for place in places], 1),
+        lambda places: estimates.majority_vote_accuracy(
+            [votes[place] if votes[place] >= 0 else None for place in places], 1
+        ),
     )
-    found = subsets.majority(np.array(votes), np.array(votes) == 1, budgets)
+    found = subsets.subset_majority_accuracy(np.array(votes), np.array(votes) == 1, budgets)
     assert found == pytest.approx(expected, abs=1e-12)
 
 
@@ -60,9 +62,9 @@ def test_the_best_of_n_is_that_of_every_subset(samples, first):
     def best(places):
         if first:
             return float(right[max(places, key=lambda place: (scores[place], -place))])
-        return estimates.best_of(scores[None, places], right[None, places])[0]
+        return estimates.best_of_k_accuracy(scores[None, places], right[None, places])[0]
 
-    found = subsets.best_of(scores, right, budgets, first=first)
+    found = subsets.best_of_n_accuracy(scores, right, budgets, first=first)
     assert found == pytest.approx(over_all(len(samples), budgets, best), abs=1e-12)
 
 
@@ -75,14 +77,14 @@ def test_a_weighted_vote_is_that_of_every_subset(samples, first):
     budgets = range(1, len(samples) + 1)
     chosen = [all_subsets(len(samples), k) for k in budgets]
     expected = over_all(len(samples), budgets, lambda places: winner(votes, weights, places, first))
-    found = subsets.voted(votes, weights, votes == 1, chosen, first=first)
+    found = subsets.weighted_vote_accuracy(votes, weights, votes == 1, chosen, first=first)
     assert found == pytest.approx(expected, abs=1e-12)
 
 
 @given(st.lists(st.booleans(), min_size=2, max_size=40))
 def test_a_score_that_knows_the_answer_reaches_pass_at_n(right):
-    budgets = subsets.budgets(len(right))
-    found = subsets.best_of(np.array(right, dtype=float), np.array(right), budgets)
+    budgets = subsets.list_budgets(len(right))
+    found = subsets.best_of_n_accuracy(np.array(right, dtype=float), np.array(right), budgets)
     known = [estimates.pass_at_k([sum(right)], len(right), k)[0] for k in budgets]
     assert found == pytest.approx(known, abs=1e-12)
 
@@ -96,31 +98,31 @@ def test_ties_by_hand():
     votes = np.array([0, 1, 1, 0])
     right = votes == 1
     chosen = [all_subsets(4, 2), all_subsets(4, 4)]
-    assert subsets.majority(votes, right, [2, 4]).tolist() == [pytest.approx((1 + 4 / 2) / 6), 0.5]
-    assert subsets.voted(votes, np.ones(4), right, chosen, first=True).tolist() == [3 / 6, 0.0]
+    assert subsets.subset_majority_accuracy(votes, right, [2, 4]).tolist() == [pytest.approx((1 + 4 / 2) / 6), 0.5]
+    assert subsets.weighted_vote_accuracy(votes, np.ones(4), right, chosen, first=True).tolist() == [3 / 6, 0.0]
     scores = np.array([2.0, 2.0, 1.0, 0.0])
-    assert subsets.best_of(scores, right, [4]).tolist() == [0.5]
-    assert subsets.best_of(scores, right, [4], first=True).tolist() == [0.0]
+    assert subsets.best_of_n_accuracy(scores, right, [4]).tolist() == [0.5]
+    assert subsets.best_of_n_accuracy(scores, right, [4], first=True).tolist() == [0.0]
 
 
 def test_sixty_four_samples_that_all_differ_but_two():
     """The right answer has two votes and wins a subset that holds both; else it ties with all others in it."""
     votes = np.array([0, 0, *range(1, 63)])
-    found = subsets.majority(votes, votes == 0, [2, 64])
+    found = subsets.subset_majority_accuracy(votes, votes == 0, [2, 64])
     both = 1 / comb(64, 2)
     assert found.tolist() == [pytest.approx(both + 2 * 62 / comb(64, 2) / 2), 1.0]
 
 
 def test_budgets_double_up_to_all_samples():
-    assert subsets.budgets(64) == [1, 2, 4, 8, 16, 32, 64]
-    assert subsets.budgets(6) == [1, 2, 4, 6]
+    assert subsets.list_budgets(64) == [1, 2, 4, 8, 16, 32, 64]
+    assert subsets.list_budgets(6) == [1, 2, 4, 6]
 
 
 def test_random_subsets_have_their_size_and_are_all_equally_likely():
-    small, whole = subsets.drawn(4, 6000, [2, 4], (0, 7))
+    small, whole = subsets.draw_nested_subsets(4, 6000, [2, 4], (0, 7))
     assert (small.sum(axis=1) == 2).all()
     assert whole.all()
     _, counts = np.unique(small, axis=0, return_counts=True)
     assert len(counts) == 6
     assert abs(counts - 1000).max() < 5 * np.sqrt(6000 / 6 * 5 / 6)
-    assert not (subsets.drawn(4, 50, [2], (0, 8))[0] == small[:50]).all(), "each problem has its own"
+    assert not (subsets.draw_nested_subsets(4, 50, [2], (0, 8))[0] == small[:50]).all(), "each problem has its own"

@@ -30,7 +30,7 @@ def result(policy, right, suite="math500", samples=None, texts=None, levels="12"
                 {**found, "temperature": 0.6, "sample": sample, "response": "", "right": bool(drawn), "by_method": ""}
             )
     answers = pd.DataFrame(rows)
-    values = measuring.per_problem(answers, [1, 2])
+    values = measuring.compute_problem_metrics(answers, [1, 2])
     asked = pd.DataFrame(
         {
             "problem_id": [f"p{number}" for number in range(len(right))],
@@ -45,6 +45,6 @@ def result(policy, right, suite="math500", samples=None, texts=None, levels="12"
     metrics = {
         **{"policy": policy, "suite": suite, "title": "MATH-500", "peer": "Qwen2.5-Math", "shots": 0},
         **{"asked": len(right), "left_out": 0, "unreadable": 0},
-        **{name: asdict(estimate) for name, estimate in measuring.summary(values).items()},
+        **{name: asdict(estimate) for name, estimate in measuring.estimate_metric_means(values).items()},
     }
     return SuiteResult(policy, suite, asked, answers, values, metrics)

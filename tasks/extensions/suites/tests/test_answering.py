@@ -26,18 +26,18 @@ def verifier():
 
 def test_plain_prompts_by_hand():
     """Braces of a problem's own stay, and so does the space behind a question, as in lm-evaluation-harness."""
-    assert prompting.text(SUITES["gsm8k-lm-eval"], ONE, []) == "Question: How many {answer}s?\nAnswer:"
-    shown = prompting.text(SUITES["gsm8k-lm-eval"], ONE, [EXAMPLE])
+    assert prompting.build_prompt_text(SUITES["gsm8k-lm-eval"], ONE, []) == "Question: How many {answer}s?\nAnswer:"
+    shown = prompting.build_prompt_text(SUITES["gsm8k-lm-eval"], ONE, [EXAMPLE])
     assert shown == "Question: How few?\nAnswer: It is 1.\n\nQuestion: How many {answer}s?\nAnswer:"
-    assert prompting.text(SUITES["arc_easy"], WHERE, [WHERE]) == (
+    assert prompting.build_prompt_text(SUITES["arc_easy"], WHERE, [WHERE]) == (
         "Question: Where? \nAnswer: far away\n\nQuestion: Where? \nAnswer:"
     )
 
 
 def test_a_chat_prompt_has_its_examples_as_turns_before_it(made):
     tokenizer = model_files.load_tokenizer(made / "pretrained")
-    [alone] = prompting.encoded(SUITES["gsm8k"], tokenizer, [ONE], [])
-    [behind] = prompting.encoded(SUITES["gsm8k"], tokenizer, [ONE], [EXAMPLE])
+    [alone] = prompting.encode_suite_prompts(SUITES["gsm8k"], tokenizer, [ONE], [])
+    [behind] = prompting.encode_suite_prompts(SUITES["gsm8k"], tokenizer, [ONE], [EXAMPLE])
     text = tokenizer.decode(behind)
     assert "It is 1." in text
     assert text.index("How few?") < text.index("The answer is \\boxed{1}.") < text.index("How many {answer}s?")
@@ -46,11 +46,11 @@ def test_a_chat_prompt_has_its_examples_as_turns_before_it(made):
 
 def test_the_answer_begins_as_the_suite_says(made):
     tokenizer = model_files.load_tokenizer(made / "pretrained")
-    [tokens] = prompting.encoded(SUITES["arc_easy-text"], tokenizer, [WHERE], [])
+    [tokens] = prompting.encode_suite_prompts(SUITES["arc_easy-text"], tokenizer, [WHERE], [])
     text = tokenizer.decode(tokens)
     assert text.endswith("The best answer is")
     assert "Question: Where?\nA. here\nB. far away\n" in text
-    [behind] = prompting.encoded(SUITES["arc_easy-text"], tokenizer, [WHERE], [WHERE])
+    [behind] = prompting.encode_suite_prompts(SUITES["arc_easy-text"], tokenizer, [WHERE], [WHERE])
     assert tokenizer.decode(behind).count("The best answer is B") == 1, "an example answers as it is asked: by a letter"
 
 
@@ -74,10 +74,10 @@ def test_what_a_tokenizer_puts_behind_every_text_ends_no_prompt(made, how):
     ]
     for suite in ("arc_easy", "gsm8k-lm-eval"):
         [prompt], [wanted] = (
-            prompting.encoded(SUITES[suite], words, [WHERE], [EXAMPLE]) for words in (tokenizer, plain)
+            prompting.encode_suite_prompts(SUITES[suite], words, [WHERE], [EXAMPLE]) for words in (tokenizer, plain)
         )
         assert prompt == [*before, *wanted]
-    [(context, choices)] = likelihood.pairs(SUITES["arc_easy"], tokenizer, [WHERE], [])
+    [(context, choices)] = likelihood.encode_contexts_and_choices(SUITES["arc_easy"], tokenizer, [WHERE], [])
     assert plain.decode(context[len(before) :]) == "Question: Where? \nAnswer:"
     assert [plain.decode(choice).strip() for choice in choices] == ["here", "far away"]
     assert not {0, 1} & {*choices[0], *choices[1]}
@@ -88,10 +88,10 @@ def test_prompts_that_are_read_without_their_beginning_are_said(made, capsys):
     model = models.load_model(made / "pretrained")
     tokenizer = model_files.load_tokenizer(made / "pretrained")
     asked = [WHERE, replace(WHERE, question="far away " * 200), replace(WHERE, question="far " * 300)]
-    assert likelihood.cut([([1] * 5, [[1], [1] * 3])], 7) == 0
-    assert likelihood.cut([([1] * 5, [[1], [1] * 4])], 7) == 1
+    assert likelihood.count_truncated_contexts([([1] * 5, [[1], [1] * 3])], 7) == 0
+    assert likelihood.count_truncated_contexts([([1] * 5, [[1], [1] * 4])], 7) == 1
     sampling = AnswerSampling(seed=0, samples=0, temperature=1.0, max_new_tokens=9, batch_size=1, strip_thinking=True)
-    answering.answered(SUITES["arc_easy"], model, tokenizer, asked, [], sampling, None)
+    answering.answer_and_score_problems(SUITES["arc_easy"], model, tokenizer, asked, [], sampling, None)
     room = model.config.max_position_embeddings
     line = (
         f"ARC-Easy: 2 of 3 prompts do not fit into the {room} positions of the model with their choices, and "
@@ -102,15 +102,15 @@ def test_prompts_that_are_read_without_their_beginning_are_said(made, capsys):
 
 def test_an_answer_ends_before_the_first_stop():
     prompt = SUITES["gsm8k-lm-eval"].prompt
-    assert prompting.cut(prompt, " 3 </s> Question: next") == "3"
-    assert prompting.cut(prompt, "3 Question: next </s>") == "3"
-    assert prompting.cut(prompt, "3") == "3"
+    assert prompting.truncate_at_stop(prompt, " 3 </s> Question: next") == "3"
+    assert prompting.truncate_at_stop(prompt, "3 Question: next </s>") == "3"
+    assert prompting.truncate_at_stop(prompt, "3") == "3"
 
 
 def test_verdicts_by_hand(verifier):
     problem = SuiteProblem("one", "?", "\\frac{1}{2}", "", "", "")
     responses = ["\\boxed{0.5}", "The answer is 1/2.", "#### 1/2", "2/4", "", "\\boxed{2}"]
-    found = scoring.verdicts(SUITES["math500"], [problem] * 6, responses, verifier, compared=True)
+    found = scoring.judge_responses(SUITES["math500"], [problem] * 6, responses, verifier, compared=True)
     assert [one.right for one in found] == [True, True, False, False, False, False]
     assert [one.by_method["line"] for one in found] == [False, False, True, False, False, False]
     assert [one.by_method["sentence"] for one in found] == [False, True, False, False, False, False]
@@ -121,7 +121,7 @@ def test_a_published_rule_stays_and_the_verifiable_reward_stands_beside_it(verif
     """The text that strict-match takes is compared as it is; the reward reads the number, however it is written."""
     problem = SuiteProblem("one", "?", "1000", "", "", "")
     responses = ["#### 1000", "#### 1e3", "#### 1,000.0", "so 1 000", "#### 1 000", "#### 1001", "\\boxed{10^3}", ""]
-    found = scoring.verdicts(SUITES["gsm8k-lm-eval"], [problem] * 8, responses, verifier, compared=True)
+    found = scoring.judge_responses(SUITES["gsm8k-lm-eval"], [problem] * 8, responses, verifier, compared=True)
     assert [one.right for one in found] == [True, False, False, False, False, False, False, False]
     reward = [one.by_method["verifiable reward"] for one in found]
     assert reward == [True, True, True, True, True, False, True, False]
@@ -130,7 +130,7 @@ def test_a_published_rule_stays_and_the_verifiable_reward_stands_beside_it(verif
 def test_choices_by_likelihood_by_hand():
     """-4 over 4 letters is more than -3.9 over 1; of equal ones the first counts."""
     problem = SuiteProblem("one", "?", "B", "", "", "", (("A", "x"), ("B", "wxyz"), ("C", "x")))
-    found = scoring.choose(problem, [-3.9, -4.0, -3.9])
+    found = scoring.choose_most_likely(problem, [-3.9, -4.0, -3.9])
     assert (found.chosen, found.right, found.chosen_normalised, found.right_normalised) == ("A", False, "B", True)
 
 
@@ -143,8 +143,10 @@ def test_thoughts_are_no_answer_where_they_are_stripped(made, monkeypatch, verif
     said = tokenizer("<think>\\boxed{4}</think>\\boxed{3}", add_special_tokens=False)["input_ids"]
     mask = torch.ones(1, len(said), dtype=torch.bool)
     batch = SimpleNamespace(mask=mask, ended=torch.tensor([False]), responses=lambda: [said])
-    monkeypatch.setattr(answering.rollouts, "sample", lambda *_, **__: iter([batch]))
+    monkeypatch.setattr(answering.rollouts, "sample_rollouts", lambda *_, **__: iter([batch]))
     model = SimpleNamespace(generation_config=SimpleNamespace(eos_token_id=None))
     sampling = AnswerSampling(seed=0, samples=0, temperature=1.0, max_new_tokens=9, batch_size=1, strip_thinking=strip)
-    [row] = answering.answered(SUITES["math500"], model, tokenizer, [ONE], [], sampling, verifier).to_dict("records")
+    [row] = answering.answer_and_score_problems(
+        SUITES["math500"], model, tokenizer, [ONE], [], sampling, verifier
+    ).to_dict("records")
     assert (row["response"], row["extracted"], row["right"]) == (expected, "3", True)

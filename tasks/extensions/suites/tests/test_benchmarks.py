@@ -48,7 +48,7 @@ def cells(made, suites, tmp_path_factory):
 
 def test_each_problem_has_one_greedy_answer_and_its_samples(cells):
     out, found = cells
-    answers = tables.read(Answers, out / "sft-gsm8k/suite_answers.parquet")
+    answers = tables.read_table(Answers, out / "sft-gsm8k/suite_answers.parquet")
     assert answers.groupby(["problem_id", "temperature"]).size().tolist() == [1, 3] * 4
     assert found["sft-gsm8k"]["asked"] == 4, "the first of six"
     assert {"right_mean_at_3_t0.6", "right_pass_at_2_t0.6", "right_majority_at_3_t0.6"} <= found["sft-gsm8k"].keys()
@@ -57,8 +57,8 @@ def test_each_problem_has_one_greedy_answer_and_its_samples(cells):
 
 def test_a_choice_is_the_likelier_text(cells):
     out, found = cells
-    answers = tables.read(Answers, out / "sft-arc/suite_answers.parquet")
-    asked = tables.read(SuiteQuestions, out / "sft-arc/suite_problems.parquet").set_index("problem_id")
+    answers = tables.read_table(Answers, out / "sft-arc/suite_answers.parquet")
+    asked = tables.read_table(SuiteQuestions, out / "sft-arc/suite_problems.parquet").set_index("problem_id")
     for row in answers.to_dict("records"):
         values = [float(line.split()[0]) for line in row["response"].split("\n")]
         assert row["extracted"] == "AB"[values.index(max(values))]

@@ -13,7 +13,7 @@ def test_suites_are_named_to_the_process_that_asks_them(tmp_path, monkeypatch):
     started = []
     for module in (command, model_commands):
         monkeypatch.setattr(module, "find_root", lambda: tmp_path)
-    monkeypatch.setattr(model_commands, "child", lambda _, *arguments: started.append(arguments) or 0)
+    monkeypatch.setattr(model_commands, "run_module_in_terminal", lambda _, *arguments: started.append(arguments) or 0)
     (tmp_path / "model").mkdir()
     command.evaluate(str(tmp_path / "model"), suite="math500,aime24", suites=tmp_path, shots=4, samples=8)
     command.evaluate(str(tmp_path / "model"), data=tmp_path / "test.jsonl")

@@ -39,12 +39,12 @@ def test_suites_are_asked_of_a_model_alone(made, place):
         "--max-new-tokens",
         "3",
     ]
-    found = evaluation.run(evaluation.parsed([str(made / "pretrained"), *given, "--out", "out"]))
+    found = evaluation.run_suites(evaluation.parse_suite_arguments([str(made / "pretrained"), *given, "--out", "out"]))
     assert {name: one["asked"] for name, one in found.items()} == {"gsm8k": 2, "arc_easy": 2}
     assert "right_mean_at_2_t0.6" in found["gsm8k"]
     assert json.loads((place / "out/benchmarks.json").read_text()) == found
     assert "1: how many?" in (place / "out/pages/gsm8k/suite.html").read_text()
-    lines = list(evaluation.shown(found))
+    lines = list(evaluation.format_suite_lines(found))
     assert [line.split()[0] for line in lines] == ["gsm8k", "arc_easy", "average"]
 
 
@@ -64,5 +64,5 @@ def test_suites_are_asked_of_a_model_alone(made, place):
 def test_a_suite_that_cannot_be_asked_is_one_line_before_the_model_is_loaded(place, suite, line):
     given = ["no model here", "--suite", suite, "--suites", "nowhere", "--out", "out"]
     with pytest.raises(StageError) as caught:
-        evaluation.run(evaluation.parsed(given))
+        evaluation.run_suites(evaluation.parse_suite_arguments(given))
     assert str(caught.value).startswith(line)

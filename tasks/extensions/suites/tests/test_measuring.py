@@ -37,52 +37,55 @@ def test_a_vote_is_of_answers_not_of_texts(extracted, right, expected):
     ]
     greedy = {"problem_id": "p", "temperature": 0.0, "sample": 0, "extracted": "", "right": False, "ended": True}
     frame = pd.DataFrame([{**greedy, "by_method": json.dumps({"qwen": False})}, *rows])
-    found = measuring.per_problem(frame, [1])
+    found = measuring.compute_problem_metrics(frame, [1])
     assert found[f"right_majority_at_{len(right)}_t1.0"].tolist() == [expected]
 
 
 def test_what_the_verifiable_reward_says_is_a_measure_beside_the_headline():
     answers = result("sft", [1, 0, 1]).answers
-    assert measuring.BY_REWARD not in measuring.per_problem(answers, [1])
+    assert measuring.BY_REWARD not in measuring.compute_problem_metrics(answers, [1])
     answers["by_method"] = [json.dumps({"verifiable reward": good}) for good in (True, True, False)]
-    assert measuring.per_problem(answers, [1])[measuring.BY_REWARD].tolist() == [1, 1, 0]
+    assert measuring.compute_problem_metrics(answers, [1])[measuring.BY_REWARD].tolist() == [1, 1, 0]
 
 
 def test_a_table_s_columns_are_headlines_and_their_average():
     metrics = {"right_greedy": {"mean": 0.5}, "right_mean_at_8_t0.6": {"mean": 0.25}}
-    found = evaluating.columns({"math500": metrics, "aime24": metrics, "amc23": {"right_greedy": {"mean": 0.0}}})
+    found = evaluating.compute_headline_columns(
+        {"math500": metrics, "aime24": metrics, "amc23": {"right_greedy": {"mean": 0.0}}}
+    )
     assert found == {
         "math500": ("right_greedy", 0.5),
         "aime24": ("right_mean_at_8_t0.6", 0.25),
         "amc23": ("right_greedy", 0.0),
         "average": ("of the columns", 0.25),
     }
-    assert "average" not in evaluating.columns({"math500": metrics})
+    assert "average" not in evaluating.compute_headline_columns({"math500": metrics})
 
 
 def test_levels_are_told_apart_where_there_are_several():
     own = result("sft", [1, 0, 1, 0])
     assert {
-        name: one.mean for name, one in measuring.groups(own.asked, own.values["right_greedy"], "level").items()
+        name: one.mean
+        for name, one in measuring.estimate_means_by_group(own.asked, own.values["right_greedy"], "level").items()
     } == {
         "1": 1.0,
         "2": 0.0,
     }
-    assert measuring.groups(own.asked, own.values["right_greedy"], "subject") == {}
+    assert measuring.estimate_means_by_group(own.asked, own.values["right_greedy"], "subject") == {}
 
 
 def test_agreement_by_hand():
     """By the box nothing is right: it agrees where the suite's own way finds a wrong answer."""
     own = result("sft", [1, 0, 0, 0])
-    assert measuring.agreement(own.answers) == {"qwen": (0.25, 1.0), "box": (0.0, 0.75)}
+    assert measuring.compare_extraction_methods(own.answers) == {"qwen": (0.25, 1.0), "box": (0.0, 0.75)}
 
 
 def test_a_difference_is_that_of_the_command_compare():
     """Its computation under the names that it knows."""
     base, ours = result("sft", [1, 0, 0, 1, 0, 0]), result("grpo", [1, 1, 1, 0, 0, 1])
-    change, changes = results.difference(ours, base, "right_greedy")
+    change, changes = results.estimate_paired_difference(ours, base, "right_greedy")
     mine, theirs = (one.values.rename(columns={"right_greedy": "strict_greedy"}) for one in (ours, base))
-    theirs = evaluations.differences(mine, theirs)["strict_greedy"]
+    theirs = evaluations.compare_metrics(mine, theirs)["strict_greedy"]
     assert (change.mean, change.low, change.high) == (theirs["difference"], theirs["low"], theirs["high"])
     assert (changes.gained, changes.lost, changes.p) == (theirs["gained"], theirs["lost"], theirs["p"])
     assert (changes.gained, changes.lost) == (3, 1)
@@ -90,9 +93,9 @@ def test_a_difference_is_that_of_the_command_compare():
 
 def test_a_difference_is_over_the_problems_of_both():
     base, ours = result("sft", [0, 0, 0]), result("grpo", [1, 1])
-    change, changes = results.difference(ours, base, "right_greedy")
+    change, changes = results.estimate_paired_difference(ours, base, "right_greedy")
     assert (change.mean, changes.gained) == (1.0, 2)
-    assert results.difference(ours, base, "right_mean_at_3_t0.6") is None
+    assert results.estimate_paired_difference(ours, base, "right_mean_at_3_t0.6") is None
 
 
 def test_every_suite_names_a_method_and_a_prompt():
@@ -103,4 +106,4 @@ def test_every_suite_names_a_method_and_a_prompt():
         assert suite.extraction in METHODS, name
         assert "{question}" in suite.prompt.question, name
         assert (suite.scoring in ("likelihood", "bare letter")) == suite.columns.choices, name
-        assert reading.suite(name) is suite
+        assert reading.get_suite(name) is suite

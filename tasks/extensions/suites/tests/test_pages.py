@@ -13,7 +13,7 @@ CHROMIUM = pytest.mark.skipif(browser.PROGRAM is None, reason="needs chromium: a
 
 def test_differences_and_flips_stand_on_the_page(tmp_path):
     base, ours = result("sft", [1, 0, 0, 1]), result("grpo", [1, 1, 1, 0])
-    numbers = pages.write([base, ours], "sft", tmp_path)
+    numbers = pages.write_suite_pages([base, ours], "sft", tmp_path)
     text = (tmp_path / "math500/suite.md").read_text()
     assert "gained 2, lost 1, p 0.56" in text
     assert "grpo is right on 75.0 % of MATH-500's problems (greedy; 95 % interval" in text
@@ -26,24 +26,24 @@ def test_differences_and_flips_stand_on_the_page(tmp_path):
 
 
 def test_a_sure_gain_is_called_so(tmp_path):
-    pages.write([result("sft", [0] * 20), result("grpo", [1] * 20)], "sft", tmp_path)
+    pages.write_suite_pages([result("sft", [0] * 20), result("grpo", [1] * 20)], "sft", tmp_path)
     assert "more than chance explains" in (tmp_path / "headline.txt").read_text()
 
 
 def test_a_tie_is_no_gain(tmp_path):
-    pages.write([result("grpo", [0, 1]), result("sft", [1, 0])], "sft", tmp_path)
+    pages.write_suite_pages([result("grpo", [0, 1]), result("sft", [1, 0])], "sft", tmp_path)
     assert (tmp_path / "headline.txt").read_text().startswith("sft is right on 50.0 % of")
     assert "above" not in (tmp_path / "headline.txt").read_text()
 
 
 def test_without_a_baseline_nothing_is_compared(tmp_path):
-    pages.write([result("mine", [1, 0])], "", tmp_path)
+    pages.write_suite_pages([result("mine", [1, 0])], "", tmp_path)
     assert "Differences" not in (tmp_path / "math500/suite.html").read_text()
 
 
 def test_one_policy_twice_is_one_line(tmp_path):
     with pytest.raises(DataError, match="sft stands twice for math500; expected each policy once"):
-        pages.write([result("sft", [1]), result("sft", [0])], "sft", tmp_path)
+        pages.write_suite_pages([result("sft", [1]), result("sft", [0])], "sft", tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -56,12 +56,12 @@ def test_one_policy_twice_is_one_line(tmp_path):
     ],
 )
 def test_columns_are_called_by_the_field_s_words(metric, said):
-    assert pages.said(metric) == said
+    assert pages.format_metric_name(metric) == said
 
 
 def test_answers_are_whole_up_to_a_length():
     own = result("sft", [1, 0], samples=[[1, 0], [0, 0]], texts=["x" * 7000, "short"])
-    found = answer_rows.data([own], "sft")
+    found = answer_rows.build_answer_data([own], "sft")
     first, second = (problem[-1][0] for problem in found["problems"])
     assert (len(first[0]), second[0]) == (answer_rows.LONGEST + 4, "short")
     assert first[1:] == ["0", 1, 1, 5, "10", 0.5]
@@ -88,7 +88,7 @@ def choose(tab, label, value):
 def test_answers_are_read_filtered_and_sorted(tab, tmp_path):
     base = result("sft", [1, 0, 0, 1])
     ours = result("grpo", [1, 1, 1, 0], texts=["a", "b", HOSTILE, "needle"])
-    pages.write([base, ours], "sft", tmp_path)
+    pages.write_suite_pages([base, ours], "sft", tmp_path)
     tab.open((tmp_path / "math500/suite.html").as_uri())
     tab.wait(f"{ROWS} === 4")
     for kind, count in (("gained", 2), ("lost", 1), ("right", 3), ("apart", 3), ("nothing", 0), ("all", 4)):
@@ -118,7 +118,7 @@ def test_answers_are_read_filtered_and_sorted(tab, tmp_path):
 def test_of_five_thousand_answers_the_first_fifty_are_written_and_all_are_counted(tab, tmp_path):
     right = [number % 3 for number in range(2500)]
     texts = [f"{number} " + "step by step " * 80 for number in range(2500)]
-    pages.write([result(name, right, texts=texts) for name in ("sft", "grpo")], "sft", tmp_path)
+    pages.write_suite_pages([result(name, right, texts=texts) for name in ("sft", "grpo")], "sft", tmp_path)
     tab.open((tmp_path / "math500/suite.html").as_uri())
     tab.wait(f"{ROWS} === 50")
     choose(tab, "Show", "wrong")

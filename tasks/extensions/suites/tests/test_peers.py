@@ -40,14 +40,14 @@ def written(path, rows):
 
 def assert_item_by_item(folder, name, problems, examples, theirs, batch_size=3):
     """Log-likelihoods to rounding, and the same choice by both ways to choose."""
-    suite, model = reading.suite(name), models.load_model(folder)
+    suite, model = reading.get_suite(name), models.load_model(folder)
     tokenizer = model_files.load_tokenizer(folder)
-    asked = likelihood.pairs(suite, tokenizer, problems, examples)
-    ours = list(likelihood.log_likelihoods(model, asked, 0, batch_size))
+    asked = likelihood.encode_contexts_and_choices(suite, tokenizer, problems, examples)
+    ours = list(likelihood.compute_choice_log_likelihoods(model, asked, 0, batch_size))
     assert len(ours) == len(theirs)
     for problem, own, judged in zip(problems, ours, theirs, strict=True):
         assert own == pytest.approx(judged["log_likelihoods"], abs=2e-3), problem.question
-        chosen = scoring.choose(problem, own)
+        chosen = scoring.choose_most_likely(problem, own)
         assert (chosen.right, chosen.right_normalised) == (judged["acc"], judged["acc_norm"])
 
 
@@ -57,8 +57,8 @@ def test_choices_by_likelihood_are_those_of_lm_eval(qwen2, tmp_path, shots):
     written(tmp_path / "arc/easy_test.jsonl", ARC)
     written(tmp_path / "arc/easy_train.jsonl", ARC_EXAMPLES)
     problems, examples = (
-        reading.problems("arc_easy", tmp_path, None),
-        reading.examples("arc_easy", tmp_path, shots),
+        reading.load_suite_problems("arc_easy", tmp_path, None),
+        reading.load_suite_examples("arc_easy", tmp_path, shots),
     )
     assert_item_by_item(qwen2, "arc_easy", problems, examples, THEIRS["qwen2"][str(shots)])
 
@@ -69,7 +69,7 @@ def test_arc_is_that_of_lm_eval(qwen2, model, kind):
     """ARC's own first rows, by a real model and by one of random shape."""
     if not (SHARED / "data/arc").is_dir():
         pytest.skip(f"{repository.needs('data')}; {repository.needs('models/stories260K')}")
-    problems = reading.problems(f"arc_{kind}", SHARED / "data", None, 40)
+    problems = reading.load_suite_problems(f"arc_{kind}", SHARED / "data", None, 40)
     folder = qwen2 if model == "qwen2" else SHARED / "models/stories260K"
     assert_item_by_item(folder, f"arc_{kind}", problems, [], THEIRS[f"{model}/{kind}"])
 
@@ -81,23 +81,23 @@ def test_gsm8k_s_filters_are_those_of_lm_eval(verifier, tmp_path, name, column):
     rows = [{"question": f"question {number}", "answer": gold} for number, (gold, _) in enumerate(GSM8K_ANSWERS)]
     rows = [{**row, "answer": row["answer"] if "####" in row["answer"] else f"#### {row['answer']}"} for row in rows]
     written(tmp_path / "gsm8k/test.jsonl", rows)
-    problems = reading.problems(name, tmp_path, None)
+    problems = reading.load_suite_problems(name, tmp_path, None)
     responses = [text for _, text in GSM8K_ANSWERS]
-    ours = scoring.verdicts(reading.suite(name), problems, responses, verifier, compared=False)
+    ours = scoring.judge_responses(reading.get_suite(name), problems, responses, verifier, compared=False)
     assert [one.right for one in ours] == THEIRS["gsm8k"][column]
 
 
 def test_letters_are_compared_as_lm_eval_does(verifier):
     problem = SuiteProblem("one", "What do bees make?", "B", "", "", "", (("A", "milk"), ("B", "honey")))
-    suite = reading.suite("arc_challenge-text")
-    ours = scoring.verdicts(suite, [problem] * len(LETTERS), LETTERS, verifier, compared=False)
+    suite = reading.get_suite("arc_challenge-text")
+    ours = scoring.judge_responses(suite, [problem] * len(LETTERS), LETTERS, verifier, compared=False)
     assert [one.right for one in ours] == THEIRS["letters"]["remove_whitespace"]
 
 
 def test_mathematics_is_judged_as_by_qwen(verifier):
     problems = [SuiteProblem(str(n), "", gold, "", "", "") for n, (gold, _) in enumerate(QWEN_ANSWERS)]
     responses = [text for _, text in QWEN_ANSWERS]
-    ours = scoring.verdicts(reading.suite("math500"), problems, responses, verifier, compared=False)
+    ours = scoring.judge_responses(reading.get_suite("math500"), problems, responses, verifier, compared=False)
     assert [one.right for one in ours] == [right for _, right in THEIRS["qwen"]]
     empty = {n for n, (answer, _) in enumerate(THEIRS["qwen"]) if not answer}
     assert {n for n, own in enumerate(ours) if not own.extracted} == empty, "and an answer is found in the same ones"
@@ -111,7 +111,7 @@ def test_minerva_s_math_verify_is_math_verify_itself(verifier):
         for n, (gold, _) in enumerate(QWEN_ANSWERS)
     ]
     responses = [text for _, text in QWEN_ANSWERS]
-    ours = scoring.verdicts(reading.suite("math500-lm-eval"), problems, responses, verifier, compared=False)
+    ours = scoring.judge_responses(reading.get_suite("math500-lm-eval"), problems, responses, verifier, compared=False)
     theirs = [verify(parse(solution), parse(text)) for solution, text in pairs]
     assert [one.right for one in ours] == theirs
     assert {True, False} == {*theirs}

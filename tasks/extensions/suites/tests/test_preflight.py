@@ -26,7 +26,7 @@ def test_suites_are_known_and_their_files_read(tmp_path, cell, expected):
     whole = {"policy": "sft", "suite": "gsm8k", "revision": None, "shots": 0, "samples": 0, **cell}
     configs = given(benchmarks={"folder": str(tmp_path), "cells": {"one": whole}})
     assert expected in fault(configs, {"sft", "benchmarks@one"})
-    [line] = user_files.lines(configs, {"sft"})
+    [line] = user_files.check_user_files(configs, {"sft"})
     assert expected in line
 
 
@@ -37,12 +37,12 @@ def test_suites_are_files_that_are_read_before_a_model_is_trained(tmp_path):
         path = tmp_path / "tasks/extensions/suites" / file
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
-    data_files.check(tmp_path, {"dpo"})
+    data_files.check_data_files(tmp_path, {"dpo"})
     params = tmp_path / "params.yaml"
     cell = "benchmarks: {one: {policy: sft, suite: gsm8k, revision: null, shots: 0, samples: 0}}"
     params.write_text(params.read_text().replace("benchmarks: {}", cell))
     with pytest.raises(ParameterError, match=r"^--data dpo$"):
-        data_files.check(tmp_path, {"dpo"})
+        data_files.check_data_files(tmp_path, {"dpo"})
     with pytest.raises(ParameterError, match=r"^--data benchmarks@one$"):
-        data_files.check(tmp_path, {"benchmarks@one"})
-    data_files.check(tmp_path, {"benchmark_pages@all"})
+        data_files.check_data_files(tmp_path, {"benchmarks@one"})
+    data_files.check_data_files(tmp_path, {"benchmark_pages@all"})

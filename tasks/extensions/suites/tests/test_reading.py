@@ -57,7 +57,7 @@ def written(folder, name, text):
 def test_each_suite_s_form_is_read(tmp_path, name):
     row, expected = FORMS[name]
     written(tmp_path, name, row)
-    [found] = reading.problems(name, tmp_path, None)
+    [found] = reading.load_suite_problems(name, tmp_path, None)
     assert (found.question, found.answer, found.level, found.subject) == expected
 
 
@@ -81,13 +81,15 @@ def test_choices_stand_behind_letters_whatever_their_labels_are(tmp_path, labels
     texts = ["hen", "ant", "trout", "mole", "wasp"][: len(labels)]
     row = {"question": "Which?", "choices": {"text": texts, "label": [*labels]}, "answerKey": key}
     written(tmp_path, "arc_easy", row)
-    [found] = reading.problems("arc_easy-text", tmp_path, None)
+    [found] = reading.load_suite_problems("arc_easy-text", tmp_path, None)
     assert [text for _, text in found.choices] == texts
     assert "".join(own for own, _ in found.choices) == "ABCDE"[: len(labels)]
     assert found.answer == letter
-    prompt = prompting.filled(SUITES["arc_easy-text"].prompt.question, found)
+    prompt = prompting.fill_template(SUITES["arc_easy-text"].prompt.question, found)
     assert f"\nA. hen\nB. ant\nC. trout{''.join(['', chr(10) + 'D. mole'][len(labels) > 3])}" in prompt
-    right, _ = scoring.right_ones(SUITES["arc_easy-text"], [found] * 3, [letter, str(key), "Z"], None, "bare letter")
+    right, _ = scoring.judge_extracted_answers(
+        SUITES["arc_easy-text"], [found] * 3, [letter, str(key), "Z"], None, "bare letter"
+    )
     assert right == [True, str(key) == letter, False]
 
 
@@ -100,7 +102,7 @@ def test_every_suite_is_there_by_its_form():
 def test_the_real_files_are_read_whole(name):
     if not SHARED.is_dir():
         pytest.skip(repository.needs("data"))
-    assert len(reading.problems(name, SHARED, None)) == SIZES[name]
+    assert len(reading.load_suite_problems(name, SHARED, None)) == SIZES[name]
 
 
 @pytest.mark.slow
@@ -111,7 +113,9 @@ def test_references_hold_themselves_to_be_right():
     if not SHARED.is_dir():
         pytest.skip(repository.needs("data"))
     with Verifier() as verifier:
-        readable = scoring.readable(SUITES["minerva_math"], reading.problems("minerva_math", SHARED, None), verifier)
+        readable = scoring.validate_reference_answers(
+            SUITES["minerva_math"], reading.load_suite_problems("minerva_math", SHARED, None), verifier
+        )
     assert (len(readable), readable.count(False)) == (272, 3)
 
 
@@ -167,7 +171,7 @@ GOOD = {"problem": "x?", "answer": "1"}
 def test_a_wrong_file_is_one_line(tmp_path, text, line):
     written(tmp_path, "math500", text)
     with pytest.raises(StageError, match=line) as caught:
-        reading.problems("math500", tmp_path, None)
+        reading.load_suite_problems("math500", tmp_path, None)
     assert len(str(caught.value)) < 500
     assert "\n" not in str(caught.value)
 
@@ -198,16 +202,16 @@ def test_a_wrong_file_is_one_line(tmp_path, text, line):
 def test_a_row_of_another_form_is_told(tmp_path, name, row, line):
     written(tmp_path, name, row)
     if line is None:
-        assert reading.problems(name, tmp_path, None)[0].answer == "7"
+        assert reading.load_suite_problems(name, tmp_path, None)[0].answer == "7"
         return
     with pytest.raises(StageError, match=line):
-        reading.problems(name, tmp_path, None)
+        reading.load_suite_problems(name, tmp_path, None)
 
 
 @pytest.mark.parametrize("revision", ["main", "v1.0", "0123abc", "0" * 39, "g" * 40, "0" * 40 + "\n"])
 def test_the_hub_is_asked_for_a_commit_only(tmp_path, revision):
     with pytest.raises(ConfigError, match="expected a commit of HuggingFaceH4/MATH-500, 40 hexadecimal digits"):
-        reading.problems("math500", tmp_path, revision)
+        reading.load_suite_problems("math500", tmp_path, revision)
 
 
 def test_rows_of_the_hub_are_read_as_those_of_files(tmp_path, monkeypatch):
@@ -218,8 +222,8 @@ def test_rows_of_the_hub_are_read_as_those_of_files(tmp_path, monkeypatch):
         asked.append(given)
         yield reading.Row({"problem": "x?", "answer": "1"}, "test-0", "HuggingFaceH4/MATH-500: test, row 0")
 
-    monkeypatch.setattr(reading, "read_hub", rows)
-    [found] = reading.problems("math500", tmp_path, "a" * 40)
+    monkeypatch.setattr(reading, "fetch_hub_rows", rows)
+    [found] = reading.load_suite_problems("math500", tmp_path, "a" * 40)
     assert (found.problem_id, found.answer) == ("test-0", "1")
     assert asked == [("HuggingFaceH4/MATH-500", None, "a" * 40, "test")]
 
@@ -228,7 +232,7 @@ def test_examples_are_the_first_rows_of_their_file(tmp_path):
     path = tmp_path / "gsm8k/train.jsonl"
     path.parent.mkdir()
     path.write_text("\n".join(json.dumps({"question": f"{n}?", "answer": f"#### {n}"}) for n in range(3)))
-    assert [one.question for one in reading.examples("gsm8k", tmp_path, 2)] == ["0?", "1?"]
-    assert reading.examples("gsm8k", tmp_path / "nowhere", 0) == []
+    assert [one.question for one in reading.load_suite_examples("gsm8k", tmp_path, 2)] == ["0?", "1?"]
+    assert reading.load_suite_examples("gsm8k", tmp_path / "nowhere", 0) == []
     with pytest.raises(StageError, match="gsm8k/train has 3 examples; expected 4 for as many shots"):
-        reading.examples("gsm8k", tmp_path, 4)
+        reading.load_suite_examples("gsm8k", tmp_path, 4)

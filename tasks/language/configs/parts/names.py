@@ -14,8 +14,8 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
-from tasks.common.config_faults import closest
-from tasks.language.configs.parts.python_rewards import BY_MODEL, PYTHON_REWARD, is_python
+from tasks.common.config_faults import suggest_closest_name
+from tasks.language.configs.parts.python_rewards import BY_MODEL, PYTHON_REWARD, is_python_reward
 
 FLOW = Path(__file__).parents[2]
 TRAINS = re.compile(r"^CURVES\b", re.MULTILINE)
@@ -24,17 +24,17 @@ SUCH_AS = "a function such as rewards/mine.py:politeness"
 ControlName = Literal["sft_matched", "sft_flat"]
 
 
-def reward_names() -> list[str]:
+def list_reward_names() -> list[str]:
     """The rewards, without functions of the user's."""
     return sorted([*BY_MODEL, *(file.stem for file in FLOW.glob("rewards/by_name/*.py") if file.stem != "__init__")])
 
 
-def of_a_prompt() -> list[str]:
+def list_prompt_reward_names() -> list[str]:
     """What may pay for the answers to a prompt: also `policy`, that of the stage that trains."""
-    return ["policy", *reward_names()]
+    return ["policy", *list_reward_names()]
 
 
-def policy_names() -> list[str]:
+def list_policy_names() -> list[str]:
     """The policies that may be evaluated and reported."""
     stages = {file.stem for file in FLOW.glob("*.py") if TRAINS.search(file.read_text())}
     return sorted(stages - {"reward_model", "sft_control"} | {*get_args(ControlName)})
@@ -50,8 +50,10 @@ class OneOf:
     def check(self, name: str) -> str:
         """The name; ValueError where nothing is called so."""
         names = self.names()
-        if name not in names and not (self.functions and is_python(name)):
-            raise ValueError(f"expected {' or '.join([*names, *[SUCH_AS] * self.functions])}{closest(name, names)}")
+        if name not in names and not (self.functions and is_python_reward(name)):
+            raise ValueError(
+                f"expected {' or '.join([*names, *[SUCH_AS] * self.functions])}{suggest_closest_name(name, names)}"
+            )
         return name
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
@@ -63,6 +65,6 @@ class OneOf:
         return {"type": "string", "anyOf": [named, function]} if self.functions else named
 
 
-Reward = Annotated[str, OneOf(reward_names, functions=True)]
-RewardOrPolicy = Annotated[str, OneOf(of_a_prompt, functions=True)]
-PolicyName = Annotated[str, OneOf(policy_names)]
+Reward = Annotated[str, OneOf(list_reward_names, functions=True)]
+RewardOrPolicy = Annotated[str, OneOf(list_prompt_reward_names, functions=True)]
+PolicyName = Annotated[str, OneOf(list_policy_names)]

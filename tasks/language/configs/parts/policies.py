@@ -6,17 +6,17 @@ from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
 from tasks.common.config import Config, Idle, LocalPath, Seed
 from tasks.language.configs.parts.names import Reward
-from tasks.language.configs.parts.python_rewards import holds, is_python
+from tasks.language.configs.parts.python_rewards import contains_reward_file, is_python_reward
 from tasks.language.configs.parts.training import UNUSED, AdapterConfig, TrainingConfig
 
 
-def _one_counts(weights: dict[str, float]) -> dict[str, float]:
+def _check_positive_weight(weights: dict[str, float]) -> dict[str, float]:
     if not any(weights.values()):
         raise ValueError("expected one weight above 0")
     return weights
 
 
-RewardWeights = Annotated[dict[Reward, Annotated[float, Field(ge=0)]], AfterValidator(_one_counts)]
+RewardWeights = Annotated[dict[Reward, Annotated[float, Field(ge=0)]], AfterValidator(_check_positive_weight)]
 
 
 class SamplingConfig(Config):
@@ -49,7 +49,7 @@ class SamplingConfig(Config):
     @classmethod
     def _changes_are_noticed(cls, value: str, info: ValidationInfo) -> str:
         for name, weight in info.data.get("reward", {}).items():
-            if weight and is_python(name) and not holds(value, name):
+            if weight and is_python_reward(name) and not contains_reward_file(value, name):
                 raise ValueError(f"expected {name.partition(':')[0]} or a folder that holds it, since reward counts it")
         return value
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
-from tasks.common.config_faults import suggestion
+from tasks.common.config_faults import suggest_names
 
 # What the model at reward_model_path says: of any kind, or of the objective that the reward is named after.
 BY_MODEL = ("reward_model", "outcome", "process")
@@ -15,25 +15,25 @@ PYTHON_REWARD = re.compile(r"^rewards/(?:[\w-]+/)*[\w-]+\.py:[A-Za-z_]\w*$", re.
 ANSWERS = ("responses", "completions")  # names of the parameter that gets them; TRL's is the second
 
 
-def is_python(name: str) -> bool:
+def is_python_reward(name: str) -> bool:
     """Whether a reward's name is that of a function in a file, not of one of the repository's own rewards."""
     return PYTHON_REWARD.fullmatch(name) is not None
 
 
-def holds(files: str, name: str) -> bool:
+def contains_reward_file(files: str, name: str) -> bool:
     """Whether the path `files` is the reward's file or a folder above it."""
     file = PurePosixPath(name.partition(":")[0])
     return PurePosixPath(files) in (file, *file.parents) and files not in ("", ".")
 
 
-def fault(root: Path, name: str) -> str:
+def find_reward_function_fault(root: Path, name: str) -> str:
     """What is wrong with the function `rewards/FILE.py:FUNCTION`, in one line; empty if nothing is seen.
 
     The file is parsed and not run. A name that is not defined by `def` at the top of the file may be imported or
     assigned there; its parameters are known only when it is called.
     """
     file, _, function = name.partition(":")
-    body, wrong = parsed(root, file)
+    body, wrong = parse_python_file(root, file)
     if wrong:
         return wrong
     defined = {
@@ -41,15 +41,15 @@ def fault(root: Path, name: str) -> str:
     }
     definition = defined.get(function)
     if definition is None:
-        if function in assigned(body):
+        if function in iterate_bound_names(body):
             return ""
-        return f"{file} has no function {function}{suggestion(function, [*defined])}"
+        return f"{file} has no function {function}{suggest_names(function, [*defined])}"
     if isinstance(definition, ast.AsyncFunctionDef):
         return f"{file}:{definition.lineno}: {function} is an async function; expected a plain one"
-    return _wrong_parameters(f"{file}:{definition.lineno}", definition)
+    return _find_parameter_fault(f"{file}:{definition.lineno}", definition)
 
 
-def parsed(root: Path, file: str) -> tuple[list[ast.stmt], str]:
+def parse_python_file(root: Path, file: str) -> tuple[list[ast.stmt], str]:
     """The statements of a file of the user's, or none and what is wrong with it, in one line. It is not run."""
     if not (root / file).is_file():
         return [], f"{file} does not exist"
@@ -64,7 +64,7 @@ def parsed(root: Path, file: str) -> tuple[list[ast.stmt], str]:
         return [], f"{file}: not valid Python: an expression or a statement is nested too deeply"
 
 
-def assigned(body: list[ast.stmt]) -> Iterator[str]:
+def iterate_bound_names(body: list[ast.stmt]) -> Iterator[str]:
     """The names that statements at the top of a file bind, besides functions."""
     for statement in body:
         for node in ast.walk(statement):
@@ -76,7 +76,7 @@ def assigned(body: list[ast.stmt]) -> Iterator[str]:
                 yield node.name
 
 
-def _wrong_parameters(location: str, definition: ast.FunctionDef) -> str:
+def _find_parameter_fault(location: str, definition: ast.FunctionDef) -> str:
     parameters = definition.args
     wanted = f"expected def {definition.name}(prompts, responses, **columns)"
     if parameters.posonlyargs:

@@ -9,7 +9,7 @@ from tasks.common.config import Config, Idle
 Names = Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1)]
 
 
-def _told_once(value: object, validated: ValidatorFunctionWrapHandler) -> object:
+def _validate_adapter_targets(value: object, validated: ValidatorFunctionWrapHandler) -> object:
     """One error for both forms, instead of pydantic's for each."""
     try:
         return validated(value)
@@ -17,11 +17,11 @@ def _told_once(value: object, validated: ValidatorFunctionWrapHandler) -> object
         raise ValueError("expected 'all-linear' or a list of names of layers") from None
 
 
-Targets = Annotated[Literal["all-linear"] | Names, WrapValidator(_told_once)]
+Targets = Annotated[Literal["all-linear"] | Names, WrapValidator(_validate_adapter_targets)]
 UNUSED = (Idle(("training.final_rate",), {"training.schedule": ("constant",)}),)  # of every section with this part
 
 
-def heads_turn_pairs(value: int, info: ValidationInfo) -> int:
+def check_heads_divide_width(value: int, info: ValidationInfo) -> int:
     """Of a new model: attention splits the width among its heads, whose rotary embeddings turn pairs."""
     width = info.data.get("width", 2 * value)
     if info.data.get("init", "scratch") == "scratch" and width % (2 * value):

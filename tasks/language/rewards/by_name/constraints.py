@@ -2,7 +2,7 @@
 
 import math
 
-from tasks.language.rewards.constraints import check, given, share_kept
+from tasks.language.rewards.constraints import compute_satisfied_share, find_constraints_fault, has_constraints
 from tasks.language.rewards.reward import AnsweredProblem, ByColumns, reward
 
 METRICS = {
@@ -13,12 +13,12 @@ METRICS = {
 }
 
 
-def all_kept(share: float) -> float:
+def score_all_kept(share: float) -> float:
     """1 where the share is all of them, else 0; nan of nan."""
     return share if math.isnan(share) else float(share == 1)
 
 
-@reward(columns=ByColumns(given, check), further={"all_constraints": all_kept})
+@reward(columns=ByColumns(has_constraints, find_constraints_fault), further={"all_constraints": score_all_kept})
 def constraints(answered: AnsweredProblem) -> float:
     """The share of the prompt's constraints that the response keeps."""
-    return share_kept(answered.response, answered.columns)
+    return compute_satisfied_share(answered.response, answered.columns)

@@ -9,5 +9,7 @@ METRICS = {"rubric": "The mean rubric points of the samples over ten, from 0 to 
 @reward(needs_answer=True)
 def rubric(answered: AnsweredProblem) -> float:
     """The rubric's points divided by ten."""
-    score = points.score(answered.question, answered.solution, answered.answer, answered.response, answered.ended)
+    score = points.score_response(
+        answered.question, answered.solution, answered.answer, answered.response, answered.ended
+    )
     return score.total / 10

@@ -19,11 +19,17 @@ from hypothesis import strategies as st
 
 from flows.engine.coordinator import Coordinator
 from flows.engine.dvc_repository import PlanError
-from flows.engine.dvc_stage import run_cache_key
+from flows.engine.dvc_stage import compute_run_cache_key
 from flows.engine.execute import Execution
 from flows.engine.journals import journal, journalled_run, replay_process
 from flows.engine.journals.journal import Journal, Reading
-from flows.engine.journals.journalled_run import JournalledRun, as_event, as_result, as_source, as_text
+from flows.engine.journals.journalled_run import (
+    JournalledRun,
+    decode_code_state,
+    decode_stage_result,
+    encode_code_state,
+    encode_stage_result,
+)
 from flows.engine.stage_types import StageResult
 from tasks.common.source_code import CodeState
 from tests.flows.engine import in_order
@@ -63,14 +69,14 @@ def test_a_journal_is_abandoned_when_its_writer_has_gone_and_its_own_process_doe
     written = Journal(tmp_path, "begin", run="1")
     reading = Reading(written.folder)
     assert not reading.abandoned()
-    assert journal.ended(tmp_path) == []
+    assert journal.list_ended_journals(tmp_path) == []
     written.close()
     assert reading.abandoned()
     reading.close()
     subprocess.run([sys.executable, "-c", KILLED, tmp_path], check=False)
-    first, second = journal.journals(tmp_path)
-    assert journal.ended(tmp_path) == [first, second]
-    assert journal.run_ids(tmp_path) == {"1", "2"}
+    first, second = journal.list_journals(tmp_path)
+    assert journal.list_ended_journals(tmp_path) == [first, second]
+    assert journal.collect_journal_run_ids(tmp_path) == {"1", "2"}
     killed = Reading(second)
     assert kinds(killed) == ["begin", "start"]
     killed.close()
@@ -79,25 +85,25 @@ def test_a_journal_is_abandoned_when_its_writer_has_gone_and_its_own_process_doe
 def test_a_kept_file_stays_what_it_was(tmp_path: Path) -> None:
     log, kept = tmp_path / "a.log", tmp_path / "kept"
     log.write_text("first")
-    journal.keep(log, kept)
+    journal.link_or_copy_file(log, kept)
     log.unlink()
     log.write_text("second")
     assert kept.read_text() == "first"
-    journal.keep(log, kept)
+    journal.link_or_copy_file(log, kept)
     assert kept.read_text() == "second"
-    journal.keep(tmp_path / "none", kept)
+    journal.link_or_copy_file(tmp_path / "none", kept)
     assert not kept.exists()
 
 
 def test_faults_are_told_once_a_line_for_each_run(tmp_path: Path) -> None:
     (tmp_path / journal.FOLDER).mkdir(parents=True)
-    journal.add_faults(tmp_path, {"a": "disk full", "b": "disk full"}, "0123456789")
-    journal.add_faults(tmp_path, {"": "no database"}, "9876543210")
-    assert replay_process.missing(tmp_path) == [
+    journal.append_recording_faults(tmp_path, {"a": "disk full", "b": "disk full"}, "0123456789")
+    journal.append_recording_faults(tmp_path, {"": "no database"}, "9876543210")
+    assert replay_process.collect_recording_problems(tmp_path) == [
         "what MLflow has of run 01234567 is incomplete: disk full",
         "what MLflow has of run 98765432 is incomplete: no database",
     ]
-    assert replay_process.missing(tmp_path) == []
+    assert replay_process.collect_recording_problems(tmp_path) == []
 
 
 RESULT = StageResult("a", "ran", "x", 1.5, "1", "2", Path("/a.log"), {"data/a": "3"}, ("data/b",), "no")
@@ -105,14 +111,14 @@ RESULT = StageResult("a", "ran", "x", 1.5, "1", "2", Path("/a.log"), {"data/a": 
 
 @pytest.mark.parametrize("result", [RESULT, StageResult("b", "skipped")])
 def test_a_result_comes_back_from_an_event(result: StageResult) -> None:
-    assert as_result(json.loads(json.dumps(as_text(result)))) == result
+    assert decode_stage_result(json.loads(json.dumps(encode_stage_result(result)))) == result
 
 
 @pytest.mark.parametrize(
     "source", [CodeState("none", "unknown"), CodeState("ab", "no", None), CodeState("ab", "a", b"\xff\0")]
 )
 def test_the_state_of_the_code_comes_back_from_an_event(source: CodeState) -> None:
-    assert as_source(json.loads(json.dumps(as_event(source)))) == source
+    assert decode_code_state(json.loads(json.dumps(encode_code_state(source)))) == source
 
 
 VALUES = st.recursive(
@@ -127,7 +133,7 @@ VALUES = st.recursive(
 def test_an_entry_keeps_its_key_in_the_run_cache(params: dict[str, object]) -> None:
     deps = [{"path": "b", "hash": "md5", "md5": "0" * 32, "size": 1}]
     entry = {"cmd": "a", "deps": deps, "params": {"params.yaml": params}, "outs": [{"path": "c"}]}
-    assert run_cache_key(json.loads(json.dumps(entry))) == run_cache_key(entry)
+    assert compute_run_cache_key(json.loads(json.dumps(entry))) == compute_run_cache_key(entry)
 
 
 def test_a_full_disk_is_a_fault_of_the_records_alone(make_toy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,7 +142,7 @@ def test_a_full_disk_is_a_fault_of_the_records_alone(make_toy: Any, monkeypatch:
     toy.stage("a")
     toy.stage("b", "a")
     monkeypatch.setattr(journalled_run, "OURS", "python work.py")  # no command that needs its run in MLflow
-    monkeypatch.setattr(replay_process, "start", lambda root: None)
+    monkeypatch.setattr(replay_process, "start_recorder_process", lambda root: None)
     recorder, follow = JournalledRun(toy.root, "language"), JournalledRun.variables
 
     def full(*_: object) -> int:
@@ -165,9 +171,9 @@ def test_nobody_waits_for_a_journal_behind_one_that_is_still_written(tmp_path: P
     """Another process would be waited for that waits for this one."""
     live, ended = Journal(tmp_path, "begin", run="1"), Journal(tmp_path, "complete", run="2")
     ended.close()
-    assert journal.ended(tmp_path) == []
+    assert journal.list_ended_journals(tmp_path) == []
     live.leave()
-    assert journal.ended(tmp_path) == [live.folder, ended.folder]
+    assert journal.list_ended_journals(tmp_path) == [live.folder, ended.folder]
 
 
 def test_what_this_run_has_made_is_found_before_it_is_recorded(make_toy: Any) -> None:
@@ -186,13 +192,13 @@ def test_a_commit_during_the_run_is_told_with_the_stages_after_it(
     toy: Toy = make_toy("toy")
     toy.stage("a")
     sources = iter([CodeState("1" * 40, "no"), CodeState("1" * 40, "no"), CodeState("2" * 40, "no")])
-    monkeypatch.setattr(journalled_run.source_code, "state", lambda root: next(sources))
+    monkeypatch.setattr(journalled_run.source_code, "read_code_state", lambda root: next(sources))
     monkeypatch.setattr(journalled_run, "OURS", "x")
     recorder = JournalledRun(toy.root, "language")
     for _ in range(2):
         recorder.start("a", {"cmd": "x"}, "never run")
     recorder.leave()
-    [folder] = journal.journals(toy.root)
+    [folder] = journal.list_journals(toy.root)
     reading = Reading(folder)
     begun, first, second = reading.new()
     reading.close()
@@ -203,17 +209,17 @@ def test_a_commit_during_the_run_is_told_with_the_stages_after_it(
 
 def test_faults_of_other_runs_stay_to_be_told(tmp_path: Path) -> None:
     (tmp_path / journal.FOLDER).mkdir(parents=True)
-    journal.add_faults(tmp_path, {"a": "x"}, "1")
-    journal.add_faults(tmp_path, {"b": "y"}, "2")
-    assert [fault["text"] for fault in journal.take_faults(tmp_path, "1")] == ["x"]
-    assert replay_process.missing(tmp_path) == ["what MLflow has of run 2 is incomplete: y"]
+    journal.append_recording_faults(tmp_path, {"a": "x"}, "1")
+    journal.append_recording_faults(tmp_path, {"b": "y"}, "2")
+    assert [fault["text"] for fault in journal.pop_recording_faults(tmp_path, "1")] == ["x"]
+    assert replay_process.collect_recording_problems(tmp_path) == ["what MLflow has of run 2 is incomplete: y"]
 
 
 def test_what_kills_leave_of_journals_is_deleted_when_it_is_old(tmp_path: Path) -> None:
     for name in (".01-1", ".02-1"):
         (tmp_path / journal.FOLDER / name).mkdir(parents=True)
     os.utime(tmp_path / journal.FOLDER / ".01-1", (1, 1))
-    journal.remove_left(tmp_path)
+    journal.delete_leftover_journals(tmp_path)
     assert [folder.name for folder in (tmp_path / journal.FOLDER).iterdir()] == [".02-1"]
 
 
@@ -227,10 +233,10 @@ def test_a_person_is_told_for_what_it_waits(
     monkeypatch.setattr(replay_process, "TELL_SECONDS", 0.1)
 
     def start(root: Path) -> Thread:
-        process = Thread(target=lambda: (time.sleep(0.4), journal.remove(written.folder)))
+        process = Thread(target=lambda: (time.sleep(0.4), journal.delete_journal(written.folder)))
         process.start()
         return process
 
-    monkeypatch.setattr(replay_process, "start", start)
-    replay_process.settle(tmp_path)
+    monkeypatch.setattr(replay_process, "start_recorder_process", start)
+    replay_process.wait_for_recorded_runs(tmp_path)
     assert capsys.readouterr().err == ("waits until the last run is recorded\n" if terminal else "")

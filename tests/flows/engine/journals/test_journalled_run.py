@@ -130,17 +130,17 @@ def test_a_journal_makes_the_records_that_the_run_itself_would_have_made(varied:
     states = [(result.stage, result.state) for result in journalled(toy)]
     ended = time.time()
     assert states == [("a", "ran"), ("b", "ran"), ("bad", "failed"), ("lost", "skipped")]
-    replay_process.settle(toy.root)
+    replay_process.wait_for_recorded_runs(toy.root)
     results = run(other, FlowRecorder(other.root, "language"))
     assert [(result.stage, result.state) for result in results] == states
     found, expected = recorded(toy.root), recorded(other.root)
     assert found.keys() == expected.keys() == {"language", "a", "b", "bad"}
     for name in expected:
         assert found[name] == expected[name], name
-    assert [line.partition(": ")[2] for line in replay_process.missing(toy.root)] == [
+    assert [line.partition(": ")[2] for line in replay_process.collect_recording_problems(toy.root)] == [
         next(result.unrecorded for result in results if result.unrecorded)
     ]
-    assert not journal.journals(toy.root)
+    assert not journal.list_journals(toy.root)
 
     with closing(sqlite3.connect(toy.root / "mlruns/mlflow.db")) as history:
         times = history.execute("select start_time / 1000, (end_time - 1) / 1000 from runs").fetchall()
@@ -155,7 +155,7 @@ def test_the_process_that_records_may_be_killed_at_any_time(varied: Any) -> None
     journalled(toy)
     draw = random.Random(int(os.environ.get("SEED_OF_TESTS", 0)))
     for _ in range(3):
-        replay_process.start(toy.root)
+        replay_process.start_recorder_process(toy.root)
         time.sleep(draw.uniform(0.5, 5))
         for folder in Path("/proc").glob("[0-9]*"):
             try:
@@ -163,7 +163,7 @@ def test_the_process_that_records_may_be_killed_at_any_time(varied: Any) -> None
                     os.kill(int(folder.name), signal.SIGKILL)
             except OSError:
                 continue
-    replay_process.settle(toy.root)
+    replay_process.wait_for_recorded_runs(toy.root)
     run(other, FlowRecorder(other.root, "language"))
     assert recorded(toy.root) == recorded(other.root)
 
@@ -178,8 +178,10 @@ def test_a_command_that_knows_mlflow_finds_its_run_and_the_next_run_comes_at_onc
         [result] = journalled(toy)
         assert result.state == "ran", result.reason
         assert result.mlflow_run_id
-        assert mlflow_run_lookup.get(toy.root, result.mlflow_run_id).id, "what reads the records waits for them"
-        assert mlflow_run_lookup.metrics(toy.root, [result.mlflow_run_id])[result.mlflow_run_id]["mine"] == 2.0
+        assert mlflow_run_lookup.get_finished_run(toy.root, result.mlflow_run_id).id, (
+            "what reads the records waits for them"
+        )
+        assert mlflow_run_lookup.load_run_metrics(toy.root, [result.mlflow_run_id])[result.mlflow_run_id]["mine"] == 2.0
 
 
 @pytest.mark.slow
@@ -193,11 +195,11 @@ def test_what_cannot_be_recorded_is_told_by_the_next_run(tmp_path: Path) -> None
     with pytest.raises(
         PlanError, match=r"^mlruns/mlflow\.db: file is not a database.*; 2 records wait in mlruns/journals"
     ):
-        replay_process.settle(root)
+        replay_process.wait_for_recorded_runs(root)
     told = posttrain(root, "run", "problems", settled=False)
     assert "incomplete: mlruns/mlflow.db: " in told.stdout, told.stdout + told.stderr
     (root / "mlruns/mlflow.db").unlink()
-    replay_process.settle(root)
+    replay_process.wait_for_recorded_runs(root)
     assert "sft ran, 1 up to date" in posttrain(root, "runs").stdout, "nothing was lost but the history before"
 
 

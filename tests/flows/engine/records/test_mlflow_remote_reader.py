@@ -12,10 +12,10 @@ import pytest
 from mlflow import MlflowClient
 
 from flows.engine import mlflow_client, mlflow_run_lookup, mlflow_seal
-from flows.engine.dvc_lock import Entry, joined
+from flows.engine.dvc_lock import Entry, join_out_hashes
 from flows.engine.dvc_repository import PlanError
-from flows.engine.dvc_stage import run_cache_key
-from flows.engine.mlflow_flow_recorder import FlowRecorder, settle
+from flows.engine.dvc_stage import compute_run_cache_key
+from flows.engine.mlflow_flow_recorder import FlowRecorder, end_killed_runs
 from flows.engine.records import mlflow_artifacts
 from flows.engine.records.mlflow_remote_reader import SharedReader
 from flows.engine.records.sqlite_reader import LocalReader
@@ -64,25 +64,29 @@ def test_two_clones_share_one_database(tmp_path: Path, database: sqlite3.Connect
     stale.
     """
     first, second = recorded(tmp_path / "first", "a"), recorded(tmp_path / "second", "a")
-    key, outs = run_cache_key(entry("a")), joined(entry("a"))
+    key, outs = compute_run_cache_key(entry("a")), join_out_hashes(entry("a"))
     assert not (first.root / "mlruns/mlflow.db").exists()
     for clone in (first, second):
-        assert mlflow_run_lookup.maker(clone.root, key, outs) == clone.run_id, "its own, though the other made the same"
-        assert mlflow_client.find(clone.root, "sft", entry("a")) == clone.run_id
+        assert mlflow_run_lookup.find_maker_run(clone.root, key, outs) == clone.run_id, (
+            "its own, though the other made the same"
+        )
+        assert mlflow_client.find_or_adopt_maker_run(clone.root, "sft", entry("a")) == clone.run_id
         index = mlflow_run_lookup.Index(clone.root)
         assert index.find(key, outs) == clone.run_id
         assert index.makers("a" * 32)[0] == clone.run_id
         assert {*index.makers("a" * 32)} == {first.run_id, second.run_id}
         assert index.makers("b" * 32) == []
-        assert mlflow_run_lookup.left_running(clone.root)
-        assert mlflow_artifacts.read(clone.root, first.run_id, "record.json").is_file()
-        assert not mlflow_artifacts.read(clone.root, first.run_id, "no.json").exists()
+        assert mlflow_run_lookup.has_unfinished_run(clone.root)
+        assert mlflow_artifacts.fetch_artifact(clone.root, first.run_id, "record.json").is_file()
+        assert not mlflow_artifacts.fetch_artifact(clone.root, first.run_id, "no.json").exists()
     third = tmp_path / "third"
     third.mkdir()
-    assert mlflow_run_lookup.maker(third, key, outs) == second.run_id, "the newest, for one that has made nothing"
+    assert mlflow_run_lookup.find_maker_run(third, key, outs) == second.run_id, (
+        "the newest, for one that has made nothing"
+    )
 
     _answers_are_those_of_sql(first, database)
-    elsewhere = mlflow_seal.compute(first.root, first.run_id)
+    elsewhere = mlflow_seal.compute_run_seal(first.root, first.run_id)
     tagged = f"SELECT value FROM tags WHERE run_uuid = '{first.run_id}' AND key = 'posttrain.seal'"
     assert database.execute(tagged).fetchall() == [(elsewhere,)]
 
@@ -90,14 +94,14 @@ def test_two_clones_share_one_database(tmp_path: Path, database: sqlite3.Connect
     status = dict(database.execute("SELECT run_uuid, status FROM runs WHERE name = 'language'").fetchall())
     assert status == {first.flow.parent: "KILLED", second.flow.parent: "RUNNING", again.parent: "RUNNING"}
     again.close([])
-    settle(first.root, "language")
-    assert not mlflow_run_lookup.left_running(first.root)
-    assert mlflow_run_lookup.left_running(second.root)
+    end_killed_runs(first.root, "language")
+    assert not mlflow_run_lookup.has_unfinished_run(first.root)
+    assert mlflow_run_lookup.has_unfinished_run(second.root)
 
 
 def _answers_are_those_of_sql(clone: Clone, database: sqlite3.Connection) -> None:
     sql = LocalReader(database)
-    with mlflow_run_lookup.reading(clone.root) as asked:
+    with mlflow_run_lookup.open_records_reader(clone.root) as asked:
         assert isinstance(asked, SharedReader)
         ids = sql.run_ids()
         assert len(ids) == 4
@@ -129,7 +133,7 @@ def test_pages_of_answers_are_all_read(
     tmp_path: Path, database: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("flows.engine.records.mlflow_remote_reader.PAGE", 2)
-    client = MlflowClient(mlflow_database.address(tmp_path))
+    client = MlflowClient(mlflow_database.get_tracking_address(tmp_path))
     for name in ("language", "offline", "more"):
         client.create_experiment(name)
     tags = {"posttrain.flow": "language"}
@@ -138,7 +142,7 @@ def test_pages_of_answers_are_all_read(
     client.create_registered_model("m")
     for run_id in made:
         client.create_model_version("m", "dvc://x", run_id, tags={"posttrain.hash": "h"})
-    with mlflow_run_lookup.reading(tmp_path) as records:
+    with mlflow_run_lookup.open_records_reader(tmp_path) as records:
         assert records is not None
         assert [head.id for head in records.pipelines(None, None, clone_only=False)] == made[::-1]
         assert [head.id for head in records.pipelines(3, None, clone_only=False)] == made[:1:-1]
@@ -152,9 +156,12 @@ def test_pages_of_answers_are_all_read(
 def test_a_deleted_experiment_s_runs_do_not_count(tmp_path: Path, database: sqlite3.Connection) -> None:
     clone = recorded(tmp_path / "first", "a")
     clone.flow.client.delete_experiment(clone.flow.client.get_experiment_by_name("language").experiment_id)
-    assert mlflow_run_lookup.maker(clone.root, run_cache_key(entry("a")), joined(entry("a"))) is None
+    assert (
+        mlflow_run_lookup.find_maker_run(clone.root, compute_run_cache_key(entry("a")), join_out_hashes(entry("a")))
+        is None
+    )
     with pytest.raises(PlanError, match=r"shared\.db: no finished run"):
-        mlflow_run_lookup.get(clone.root, clone.run_id)
+        mlflow_run_lookup.get_finished_run(clone.root, clone.run_id)
     with pytest.raises(PlanError, match=r"the experiment language was deleted; `mlflow experiments restore`"):
         FlowRecorder(clone.root, "language")
 
@@ -168,16 +175,16 @@ def test_files_on_another_machine_are_one_line(tmp_path: Path, database: sqlite3
         PlanError, match=r"keeps the files of runs in .*/first/mlruns/artifacts, which cannot be written"
     ):
         FlowRecorder(second, "language")
-    mlflow_artifacts._listed.cache_clear()
-    mlflow_artifacts._home.cache_clear()
+    mlflow_artifacts._get_listing_cache.cache_clear()
+    mlflow_artifacts._get_download_folder.cache_clear()
     with pytest.raises(
         PlanError, match=rf"the files of run {first.run_id[:8]} are in .*, which is not on this machine"
     ):
-        mlflow_artifacts.read(second, first.run_id, "record.json")
+        mlflow_artifacts.fetch_artifact(second, first.run_id, "record.json")
 
 
 def test_a_name_with_both_kinds_of_quotes_is_one_line(tmp_path: Path, database: sqlite3.Connection) -> None:
     with pytest.raises(PlanError, match="both kinds of quotes"):
-        mlflow_run_lookup.finished(tmp_path, {"stage": "a'b\"c"})
-    assert mlflow_run_lookup.finished(tmp_path, {"stage": "a'b"}) == []
-    assert mlflow_address.named().startswith("sqlite:///")
+        mlflow_run_lookup.list_finished_runs(tmp_path, {"stage": "a'b\"c"})
+    assert mlflow_run_lookup.list_finished_runs(tmp_path, {"stage": "a'b"}) == []
+    assert mlflow_address.describe_records_address().startswith("sqlite:///")

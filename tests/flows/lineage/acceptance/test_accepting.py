@@ -12,7 +12,7 @@ from flows.engine.dvc_changes import MIXED
 from flows.lineage import chain, execution_record, verifying
 from flows.lineage.acceptance import acceptance_runs, accepting, dvc_entries
 from flows.lineage.comparison import comparing
-from flows.lineage.staleness import causes
+from flows.lineage.staleness import find_staleness_causes
 from tests.flows.lineage.audited import Audited, replace
 from tests.flows.lineage.edited import accept, comment, planned
 
@@ -25,7 +25,7 @@ SAID = "accepted by nobody, helper.py: a comment"
 
 @pytest.fixture(autouse=True)
 def _by_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tasks.common.run_environment.user", lambda: "nobody")
+    monkeypatch.setattr("tasks.common.run_environment.get_user_name", lambda: "nobody")
 
 
 def lines(toy: Audited) -> list[str]:
@@ -45,16 +45,16 @@ def test_a_comment_runs_nothing_and_every_record_knows(audited: Audited) -> None
     assert accept(audited) == []
     for stage, entry in audited.lock["stages"].items():
         assert entry["outs"] == before["stages"][stage]["outs"]
-    assert {stage: made.run_id for stage, made in execution_record.now(audited.root).items()} == runs
+    assert {stage: made.run_id for stage, made in execution_record.load_current_records(audited.root).items()} == runs
     assert lines(audited) == []
     assert audited.audit().counts["accepted changes"] == 6
     assert {result.state for result in audited.pipeline().values()} == {"up-to-date"}
     assert lines(audited) == []
 
-    link = chain.chain(audited.root, "b")
+    link = chain.trace_lineage(audited.root, "b")
     assert link.run_id == runs["b"]
     assert link.accepted == (SAID,)
-    tags = mlflow_run_lookup.get(audited.root, runs["b"]).tags
+    tags = mlflow_run_lookup.get_finished_run(audited.root, runs["b"]).tags
     assert tags["posttrain.outs_accepted"].startswith("accepted by nobody: a comment (")
 
 
@@ -82,7 +82,7 @@ def test_a_fresh_restore_takes_the_accepted_entry_from_the_run_cache(audited: Au
     (audited.root / "dvc.lock").unlink()
     assert audited.pipeline("b")["b"].state == "restored"
     assert audited.dvc("status", "b").strip() == CLEAN
-    found = execution_record.now(audited.root)["b"]
+    found = execution_record.load_current_records(audited.root)["b"]
     assert found.run_id == audited.run_of("b")
     assert found.accepted
 
@@ -95,17 +95,17 @@ def test_edits_one_after_the_other_and_back(audited: Audited) -> None:
     audited.commit()
     comment(audited, '"""How to read."""\n')
     accept(audited)
-    found = execution_record.now(audited.root)["b"]
+    found = execution_record.load_current_records(audited.root)["b"]
     assert (found.run_id, len(found.accepted)) == (run, 2)
-    assert found.entry == execution_record.of_run(audited.root, run).entry
-    assert chain.chain(audited.root, "b").accepted == (
+    assert found.entry == execution_record.load_run_record(audited.root, run).entry
+    assert chain.trace_lineage(audited.root, "b").accepted == (
         SAID,
         SAID,
     )
     assert lines(audited) == []
     audited.write("helper.py", original)
     accept(audited)  # back to the first version, which ran
-    assert execution_record.now(audited.root)["b"].accepted == ()
+    assert execution_record.load_current_records(audited.root)["b"].accepted == ()
     assert lines(audited) == []
 
 
@@ -125,21 +125,21 @@ def test_what_an_edit_changed_is_shown_from_the_accepted_version_on(audited: Aud
     comment(audited)
     accept(audited)
     replace(audited.root / "helper.py", "sorted(path", "list(path")
-    [cause] = causes(audited.root, "b")
+    [cause] = find_staleness_causes(audited.root, "b")
     changed = [line for line in cause.lines if line[:1] in "+-"]
     assert len(changed) == 2, "the comment was accepted before"
 
 
 def test_it_is_compared_and_made_again_with_the_code_that_ran(audited: Audited) -> None:
-    before = execution_record.now(audited.root)
+    before = execution_record.load_current_records(audited.root)
     comment(audited)
     accept(audited)
     audited.commit()
-    assert comparing.changes(before, execution_record.now(audited.root)) == []
-    wanted = verifying.wanted(audited.root, "b")
+    assert comparing.compare_snapshots(before, execution_record.load_current_records(audited.root)) == []
+    wanted = verifying.resolve_execution_record(audited.root, "b")
     assert wanted.entry == before["b"].entry
     said: list[str] = []
-    found = verifying.verify(audited.root, wanted, said.append, lambda *_: None)
+    found = verifying.verify_execution(audited.root, wanted, said.append, lambda *_: None)
     assert found.verdict == "equal"
     assert f"note: {SAID}; made again with the code that ran" in said
 
@@ -160,7 +160,7 @@ def test_a_kill_before_dvc_s_record_leaves_the_old_one_and_the_next_run_goes_on(
     assert audited.read("dvc.lock") == before
     assert len(accept(audited)) == 6
     assert lines(audited) == []
-    found = execution_record.now(audited.root)
+    found = execution_record.load_current_records(audited.root)
     assert len({made.accepted[0].run_id for made in found.values()}) == 1, "the acceptance of before counts"
     assert audited.sql("UPDATE tags SET value = value WHERE key = ?", acceptance_runs.HOW) == 1, (
         "and no second one was written"
@@ -183,7 +183,7 @@ def test_a_kill_after_the_run_cache_and_one_while_mlflow_is_written(
     assert lines(audited) == []
     comment(audited, "# more\n")
     with monkeypatch.context() as patch:
-        patch.setattr("flows.engine.mlflow_client.seal", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr("flows.engine.mlflow_client.seal_run", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             accept(audited)
     assert len(accept(audited)) == 6
@@ -207,7 +207,7 @@ def test_the_record_is_plain_json_with_both_versions_beside_it(audited: Audited)
     old = audited.read("helper.py")
     comment(audited)
     accept(audited)
-    [step, *_] = execution_record.now(audited.root)["a"].accepted
+    [step, *_] = execution_record.load_current_records(audited.root)["a"].accepted
     folder = audited.root / f"mlruns/artifacts/{step.run_id}/artifacts"
     versions = {file.read_text() for file in folder.glob("*.py")}
     assert versions == {old, audited.read("helper.py")}

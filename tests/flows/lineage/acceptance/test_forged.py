@@ -31,7 +31,7 @@ def accepted(accepted_once: Audited, tmp_path: Path) -> Audited:
 
 
 def step_of(toy: Audited, stage: str = "b") -> AcceptanceStep:
-    return execution_record.now(toy.root)[stage].accepted[0]
+    return execution_record.load_current_records(toy.root)[stage].accepted[0]
 
 
 def file_of(toy: Audited, name: str) -> Path:
@@ -48,8 +48,8 @@ def change(toy: Audited, edit: Callable[[dict[str, Any]], object]) -> None:
 
 def seal(toy: Audited, run_id: str) -> None:
     """Seal it anew, as whoever can write the database may."""
-    client: MlflowClient = mlflow_client.open_store(toy.root)
-    client.set_tag(run_id, mlflow_seal.TAG, mlflow_seal.compute(toy.root, run_id))
+    client: MlflowClient = mlflow_client.open_mlflow_store(toy.root)
+    client.set_tag(run_id, mlflow_seal.TAG, mlflow_seal.compute_run_seal(toy.root, run_id))
 
 
 def test_a_record_that_was_changed_breaks_its_seal(accepted: Audited) -> None:
@@ -108,7 +108,7 @@ def test_an_acceptance_that_was_deleted_leaves_the_code_unexplained(accepted: Au
 def test_a_commit_by_force_is_no_acceptance(audited: Audited) -> None:
     replace(audited.root / "helper.py", "sorted(path", "list(path")
     audited.dvc("commit", "--force")
-    assert execution_record.now(audited.root)["b"].run_id is None
+    assert execution_record.load_current_records(audited.root)["b"].run_id is None
 
 
 def test_all_acceptances_are_checked_with_all(accepted: Audited) -> None:

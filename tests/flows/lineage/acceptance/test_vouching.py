@@ -30,11 +30,11 @@ def test_it_stays_as_it_is_and_every_record_says_who_said_so(audited: Audited) -
     vouch(audited, "b")
     assert audited.reasons("b") == {"a": "dep helper.py changed", "b": "upstream a will run"}
     assert audited.lock["stages"]["b"]["outs"] == before["outs"]
-    made = execution_record.now(audited.root)["b"]
+    made = execution_record.load_current_records(audited.root)["b"]
     assert made.run_id == audited.run_of("b")
     [step] = made.accepted
     assert (step.how, step.why) == ("person", WHY)
-    assert chain.chain(audited.root, "b").accepted == (f"accepted by {step.by}, helper.py: {WHY}",)
+    assert chain.trace_lineage(audited.root, "b").accepted == (f"accepted by {step.by}, helper.py: {WHY}",)
     found = audited.audit("b")
     assert not [fault for fault in found.faults if fault.stage == "b"]
     [remark] = [one.line for one in found.remarks if one.check == "accepted"]
@@ -62,7 +62,10 @@ def test_one_after_the_other(audited: Audited) -> None:
     vouch(audited, "a", "b", "c", "evaluate@b", "evaluate@c", "report")
     comment(audited)
     assert len(accept(audited)) == 6
-    assert [step.how for step in execution_record.now(audited.root)["b"].accepted] == ["person", "person"]
+    assert [step.how for step in execution_record.load_current_records(audited.root)["b"].accepted] == [
+        "person",
+        "person",
+    ]
     found = audited.audit()
     assert found.faults == []
     assert len(found.remarks) == 12

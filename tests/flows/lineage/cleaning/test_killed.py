@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from flows.lineage.cleaning import cache_presence, removal_log
-from flows.lineage.history import pipelines
+from flows.lineage.history import load_pipeline_runs
 from tests.flows.lineage.audited import Audited
 from tests.flows.lineage.quick import as_killed
 from tests.flows.toy_pipeline import call, environ
@@ -96,11 +96,13 @@ def test_a_note_that_was_torn_by_a_kill(four_times: Audited, cleaned: Path) -> N
     """What a kill in the middle of the note leaves, before anything was removed."""
     (four_times.root / "mlruns/cleaned.jsonl").write_text('{"time": "2026-')
     assert four_times.faults(everything=True) == []
-    runs = pipelines(four_times.root)
-    assert "cleaned" not in {state.state for state in cache_presence.of_pipelines(four_times.root, runs).values()}
+    runs = load_pipeline_runs(four_times.root)
+    assert "cleaned" not in {
+        state.state for state in cache_presence.compute_cache_presence(four_times.root, runs).values()
+    }
     assert call(four_times.root, "clean", "--yes", "--keep-runs", "1")[0] == 0
     assert _objects(four_times.root) == _objects(cleaned)
-    assert removal_log.removed(four_times.root).keys() == removal_log.removed(cleaned).keys()
+    assert removal_log.load_removal_times(four_times.root).keys() == removal_log.load_removal_times(cleaned).keys()
 
 
 def _goes_on(audited: Audited, cleaned: Path, gone: int, nothing_left: bool = False) -> None:
@@ -108,8 +110,8 @@ def _goes_on(audited: Audited, cleaned: Path, gone: int, nothing_left: bool = Fa
     work.
     """
     assert audited.faults(everything=True) == []
-    runs = pipelines(audited.root)
-    states = [cache_presence.of_pipelines(audited.root, runs)[run.id].state for run in runs]
+    runs = load_pipeline_runs(audited.root)
+    states = [cache_presence.compute_cache_presence(audited.root, runs)[run.id].state for run in runs]
     assert (states[0], states[3]) == ("kept", "kept")
     assert states.count("cleaned") == gone, "a folder goes before its files"
 
@@ -121,7 +123,7 @@ def _goes_on(audited: Audited, cleaned: Path, gone: int, nothing_left: bool = Fa
     audit = audited.audit(everything=True)
     assert audit.faults == []
     lines = [finding.line for finding in audit.remarks]
-    when = next(iter(removal_log.removed(audited.root).values()))
+    when = next(iter(removal_log.load_removal_times(audited.root).values()))
     assert [line for line in lines if f"removed by `posttrain clean` on {when:%Y-%m-%d}" in line]
     assert call(audited.root, "status") == call(cleaned, "status")
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from flows.engine.dvc_repository import PlanError
 from flows.lineage.cleaning import dvc_cache, git_history, removal_log
-from flows.lineage.cleaning.removal import Chosen, CleaningRequest, choose, remove
-from flows.lineage.cleaning.survey import survey
+from flows.lineage.cleaning.removal import Chosen, CleaningRequest, remove_selected, select_removable
+from flows.lineage.cleaning.survey import survey_disk_usage
 from tests.flows.lineage.audited import Audited
 from tests.flows.lineage.cleaning.world import STAGES, World
 
@@ -39,7 +39,9 @@ def world(make_world: Callable[[], World]) -> World:
 
 
 def cleaned(world: World, asked: CleaningRequest) -> Chosen:
-    return remove(world.root, asked, choose(survey(world.root, asked.keep_runs, asked.old_models), asked))
+    return remove_selected(
+        world.root, asked, select_removable(survey_disk_usage(world.root, asked.keep_runs, asked.old_models), asked)
+    )
 
 
 def apply(world: World, number: int, step: tuple[str, *tuple[object, ...]]) -> None:
@@ -120,9 +122,11 @@ def test_what_dvc_the_last_runs_and_models_need_stays_and_all_else_goes(
     assert needed <= left
     extra = left - needed
     assert len(extra) <= len(beside), "only git's stash and index keep more than DVC knows of"
-    assert not choose(survey(world.root, keep_runs, old_models), asked), "a second call finds nothing"
+    assert not select_removable(survey_disk_usage(world.root, keep_runs, old_models), asked), (
+        "a second call finds nothing"
+    )
     gone = before - left
-    assert gone <= set(removal_log.removed(world.root))
+    assert gone <= set(removal_log.load_removal_times(world.root))
 
 
 def test_as_dvc_gc_of_all_commits(four_times: Audited, tmp_path: Path) -> None:
@@ -130,9 +134,9 @@ def test_as_dvc_gc_of_all_commits(four_times: Audited, tmp_path: Path) -> None:
     audited, twin = four_times, four_times.at(tmp_path / "twin")
     twin.dvc("gc", "--all-commits", "--force")
     asked = CleaningRequest(keep_runs=0)
-    chosen = choose(survey(audited.root, 0), asked)
+    chosen = select_removable(survey_disk_usage(audited.root, 0), asked)
     assert chosen
-    assert len(remove(audited.root, asked, chosen)) == len(chosen)
+    assert len(remove_selected(audited.root, asked, chosen)) == len(chosen)
     ours, theirs = (
         {file.relative_to(root / ".dvc/cache") for file in (root / ".dvc/cache/files").rglob("*") if file.is_file()}
         for root in (audited.root, twin.root)
@@ -149,10 +153,10 @@ def test_experiments_of_dvc_keep_their_results(world: World) -> None:
     world.git("update-ref", "refs/exps/aa/bb/name", "HEAD")
     world.git("reset", "--quiet", "--hard", "HEAD~1")
     world.make("file", 1)
-    found = survey(world.root, 0)
+    found = survey_disk_usage(world.root, 0)
     kinds = {next(iter(sorted(found.keepers[md5]))) for md5 in found.objects}
     assert "experiment" in kinds
-    assert not choose(found, CleaningRequest())
+    assert not select_removable(found, CleaningRequest())
     world.git("update-ref", "-d", "refs/exps/aa/bb/name")
     assert len(cleaned(world, CleaningRequest())) == 1
 
@@ -164,7 +168,7 @@ def test_a_folder_that_stays_for_its_age_keeps_its_files(world: World) -> None:
         if not file.name.endswith(".dir"):
             os.utime(file, (0, time.time() - 90 * 86400))
     asked = CleaningRequest(older=30 * 86400.0)
-    assert not choose(survey(world.root, 0), asked)
+    assert not select_removable(survey_disk_usage(world.root, 0), asked)
     for file in world.cache.glob("*/*"):
         os.utime(file, (0, time.time() - 90 * 86400))
     assert len(cleaned(world, asked)) == 3
@@ -182,12 +186,12 @@ def test_what_went_has_its_date_in_its_run_and_is_shown_before_it_goes(world: Wo
     world.write()
     parent = world.pipeline({"file": world.made("file", 1)})
     asked = CleaningRequest(keep_runs=0)
-    shown = choose(survey(world.root, 0), asked)
+    shown = select_removable(survey_disk_usage(world.root, 0), asked)
     world.made("file", 2)  # came after the person had looked
-    assert [one.md5 for one in remove(world.root, asked, shown).objects] == [one.md5 for one in shown.objects]
+    assert [one.md5 for one in remove_selected(world.root, asked, shown).objects] == [one.md5 for one in shown.objects]
     assert len(world.left()) == 1
     run_id = world.client.get_run(parent).data.tags["posttrain.run.file"]
-    [when] = removal_log.removed(world.root).values()
+    [when] = removal_log.load_removal_times(world.root).values()
     assert world.client.get_run(run_id).data.tags["posttrain.cleaned"] == f"{when:%Y-%m-%d %H:%M:%S}"
 
 
@@ -195,9 +199,9 @@ def test_what_is_kept_by_the_time_of_removal_stays(world: World) -> None:
     world.write()
     world.made("file", 1)
     asked = CleaningRequest(keep_runs=0)
-    shown = choose(survey(world.root, 0), asked)
+    shown = select_removable(survey_disk_usage(world.root, 0), asked)
     world.make("file", 1)
-    assert not remove(world.root, asked, shown)
+    assert not remove_selected(world.root, asked, shown)
     assert len(world.left()) == 1
 
 
@@ -207,7 +211,7 @@ def test_links_of_the_workspace_and_other_names_of_a_file(world: World) -> None:
     (world.root / "data").mkdir()
     (world.root / "data/linked").symlink_to(world.cache / md5[:2] / md5[2:])
     (world.root / "copy").hardlink_to(world.cache / other[:2] / other[2:])
-    chosen = choose(survey(world.root, 0), CleaningRequest())
+    chosen = select_removable(survey_disk_usage(world.root, 0), CleaningRequest())
     assert [one.md5 for one in chosen.objects] == [other]
     assert chosen.frees == 0
 
@@ -217,17 +221,19 @@ def test_nothing_goes_where_git_or_mlflow_cannot_say_what_they_name(world: World
     world.made("file", 1)
     (world.root / ".git/HEAD").write_text("damaged")
     with pytest.raises(PlanError, match="git"):
-        survey(world.root, 0)
+        survey_disk_usage(world.root, 0)
     shutil.rmtree(world.root / ".git")
     with pytest.raises(PlanError, match="git"):
-        survey(world.root, 0)
-    monkeypatch.setattr(git_history, "named", lambda root: git_history.NamedHashes())
+        survey_disk_usage(world.root, 0)
+    monkeypatch.setattr(git_history, "collect_hashes_in_git_history", lambda root: git_history.NamedHashes())
     (world.root / "mlruns/mlflow.db").write_bytes(b"damaged" * 1000)
     with pytest.raises(PlanError, match="git"):
-        survey(world.root, 0)
-    monkeypatch.setattr(dvc_cache, "opened", lambda root: dvc_cache.Cache(world.cache, world.cache, False, True, ()))
+        survey_disk_usage(world.root, 0)
+    monkeypatch.setattr(
+        dvc_cache, "locate_dvc_cache", lambda root: dvc_cache.Cache(world.cache, world.cache, False, True, ())
+    )
     with pytest.raises(PlanError, match=r"mlruns/mlflow\.db"):
-        survey(world.root, 0)
+        survey_disk_usage(world.root, 0)
     assert len(world.left()) == 1
 
 
@@ -239,7 +245,7 @@ def test_half_written_objects_and_damaged_lists_are_left_to_dvc(world: World) ->
     file.write_text(file.read_text()[:-3])  # torn, but the names of its files are there
     (world.cache / "ab").mkdir(exist_ok=True)
     (world.cache / "ab/half.tmp").write_text("x")
-    assert not choose(survey(world.root, 0), CleaningRequest())
+    assert not select_removable(survey_disk_usage(world.root, 0), CleaningRequest())
 
 
 def test_a_sweep_counts_as_one_run_with_all_its_points(world: World) -> None:
@@ -249,6 +255,6 @@ def test_a_sweep_counts_as_one_run_with_all_its_points(world: World) -> None:
     for number in (2, 3):
         world.client.set_tag(world.pipeline({"file": world.made("file", number)}), "posttrain.sweep", sweep)
     world.client.set_tag(sweep, "posttrain.sweep", sweep)
-    assert not choose(survey(world.root, 2), CleaningRequest(keep_runs=2))
+    assert not select_removable(survey_disk_usage(world.root, 2), CleaningRequest(keep_runs=2))
     assert len(cleaned(world, CleaningRequest(keep_runs=1))) == 1
     assert world.left() == {world.made("file", number) for number in (2, 3)}

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from mlflow import MlflowClient
 
-from flows.lineage.checks.content_hashes import tree_hash
+from flows.lineage.checks.content_hashes import compute_folder_hash
 from tasks.common import mlflow_database
 
 STAGES = ("file", "folder")
@@ -36,12 +36,12 @@ class World:
 
     @cached_property
     def client(self) -> MlflowClient:
-        client: MlflowClient = mlflow_database.open_client(self.root)
+        client: MlflowClient = mlflow_database.open_records_client(self.root)
         return client
 
     @cached_property
     def experiment(self) -> str:
-        return str(mlflow_database.experiment(self.client, self.root, "language"))
+        return str(mlflow_database.get_or_create_experiment(self.client, self.root, "language"))
 
     def git(self, *arguments: str) -> str:
         done = subprocess.run(["git", *WHO, *arguments], cwd=self.root, capture_output=True, text=True, check=True)
@@ -61,7 +61,7 @@ class World:
             return self.store(f"version {number}".encode())
         files = {"own": self.store(f"own {number}".encode()), "shared": self.store(b"shared")}
         listed = [{"md5": md5, "relpath": name} for name, md5 in sorted(files.items())]
-        return self.store(json.dumps(listed, sort_keys=True).encode(), tree_hash(files))
+        return self.store(json.dumps(listed, sort_keys=True).encode(), compute_folder_hash(files))
 
     def make(self, stage: str, number: int) -> str:
         """As if the stage had run: dvc.lock has this version."""

@@ -1,6 +1,6 @@
 """What differs between snapshots, by hand."""
 
-from flows.lineage.comparison.comparing import changes, trained, ways
+from flows.lineage.comparison.comparing import compare_snapshots, compare_stage_ancestry, find_training_stage
 from tests.flows.lineage.snapshots import made, snapshot
 
 CODE = {"a.py": "1", "b.py": "1"}
@@ -21,11 +21,11 @@ def pipeline(beta=0.1, dpo="dpo-1", code=CODE, raw="raw-1", sft="sft-1", **more)
 
 
 def told(old, new):
-    return {change.stage: change for change in changes(old, new)}
+    return {change.stage: change for change in compare_snapshots(old, new)}
 
 
 def test_a_snapshot_and_itself():
-    assert changes(pipeline(), pipeline()) == []
+    assert compare_snapshots(pipeline(), pipeline()) == []
 
 
 def test_a_parameter_and_what_it_touched():
@@ -85,19 +85,19 @@ def test_the_ways_of_two_policies_to_the_stage_they_have_in_common():
         made("dpo", {"data/sft": "1", "data/pairs": "1"}, params={"dpo": {"rate": 1, "beta": 2, "same": 3}}),
         made("grpo", {"data/sft": "1", "data/problems": "1"}, params={"grpo": {"rate": 4, "samples": 5, "same": 3}}),
     )
-    found = ways(records, "dpo", "grpo")
+    found = compare_stage_ancestry(records, "dpo", "grpo")
     assert found.common == ("sft",)
     assert found.own == (("pairs", "dpo"), ("grpo",))
     assert found.params == {"rate": (1, 4)}
     assert found.alone == ({"beta": 2}, {"samples": 5})
-    below = ways(records, "sft", "dpo")
+    below = compare_stage_ancestry(records, "sft", "dpo")
     assert (below.common, below.own) == (("sft",), ((), ("pairs", "dpo")))
     offline = snapshot(
         made("transitions@x"),
         made("bc@x", {"data/transitions@x": "1"}),
         made("returns@bc-x", {"data/bc@x": "1", "data/transitions@x": "1"}),
     )
-    assert trained(offline, "returns@bc-x") == "bc@x"
-    assert trained(offline | snapshot(made("bc-x")), "returns@bc-x") == "bc-x"
-    apart = ways(snapshot(made("a"), made("b")), "a", "b")
+    assert find_training_stage(offline, "returns@bc-x") == "bc@x"
+    assert find_training_stage(offline | snapshot(made("bc-x")), "returns@bc-x") == "bc-x"
+    apart = compare_stage_ancestry(snapshot(made("a"), made("b")), "a", "b")
     assert (apart.common, apart.own) == ((), (("a",), ("b",)))

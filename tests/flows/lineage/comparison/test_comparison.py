@@ -40,12 +40,12 @@ def call(compared, monkeypatch, capsys, request):
     if "separately" not in request.node.name:
         monkeypatch.setattr(
             evaluation_comparison,
-            "_child",
-            lambda _, pairs: [child.compared(pair, evaluation_comparison.MOST) for pair in pairs],
+            "_run_comparison_process",
+            lambda _, pairs: [child.compare_pair(pair, evaluation_comparison.MOST) for pair in pairs],
         )
 
     def run(*arguments: str) -> tuple[int, str, str]:
-        status = cli.command(["compare", *arguments])
+        status = cli.run_command_line(["compare", *arguments])
         out, error = capsys.readouterr()
         assert status == 2 or not error
         return status, out, error

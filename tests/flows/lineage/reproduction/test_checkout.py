@@ -49,7 +49,7 @@ def test_every_byte_and_mode_is_the_committed_one(root, target):
     made = commit(root)
     for name in files:
         (root / name).write_bytes(b"changed later")
-    assert checkout.check_out(root, made, target) == []
+    assert checkout.check_out_commit(root, made, target) == []
     assert {name: (target / name).read_bytes() for name in files} == files
     assert os.access(target / "run.sh", os.X_OK)
     assert not os.access(target / "a.py", os.X_OK)
@@ -74,7 +74,7 @@ def test_no_hook_filter_or_submodule_runs_and_the_repository_stays_as_it_is(root
     hook.write_text(f"#!/bin/sh\ntouch {trace}\n")
     hook.chmod(0o755)
     before = sorted((str(file), file.stat().st_mtime_ns) for file in root.rglob("*"))
-    assert checkout.check_out(root, made, target) == ["module"]
+    assert checkout.check_out_commit(root, made, target) == ["module"]
     assert not trace.exists()
     assert (target / "a.txt").read_bytes() == b"one\ntwo\n"
     assert (target / "left.py").exists()
@@ -97,7 +97,7 @@ def test_a_patch_of_changed_binary_and_new_files(root, target):
     command = ["git", "-C", root, "diff", "--binary", "HEAD"]
     patch = root.parent / "kept.patch"
     patch.write_bytes(subprocess.run(command, capture_output=True, check=True).stdout)
-    checkout.check_out(root, made, target)
+    checkout.check_out_commit(root, made, target)
     checkout.apply_patch(patch, target)
     found = {file.name: file.read_bytes() for file in target.iterdir()}
     assert found == {"a.py": b"x = 2 \n", "b.bin": bytes(range(256)) * 2, "new.py": b"y = 1\n"}
@@ -131,7 +131,7 @@ def test_a_tree_with_paths_outside_is_refused(root, target):
         outer = git(root, "hash-object", "-t", "tree", "-w", "--literally", "--stdin", given=tree)
         made = git(root, "commit-tree", outer, "-m", "hostile")
         with pytest.raises(CheckoutError, match="outside the repository"):
-            checkout.check_out(root, made, target)
+            checkout.check_out_commit(root, made, target)
     assert not (target.parent / "out").exists()
 
 
@@ -148,7 +148,7 @@ def test_a_replaced_object_is_not_taken_for_the_commit(root, target):
     made = commit(root)
     (root / "a").write_text("another")
     git(root, "replace", made, commit(root))
-    checkout.check_out(root, made, target)
+    checkout.check_out_commit(root, made, target)
     assert (target / "a").read_text() == "recorded"
 
 

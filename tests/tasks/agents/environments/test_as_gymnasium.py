@@ -7,9 +7,9 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 from tasks.agents.environments import as_gymnasium
-from tasks.agents.environments.as_gymnasium import Described, TextGame, code_of
+from tasks.agents.environments.as_gymnasium import Described, TextGame, hash_game_code
 from tasks.agents.environments.protocol import Turn
-from tasks.agents.environments.splits import split_of
+from tasks.agents.environments.splits import assign_split
 from tasks.agents.environments.vectors import GameReader
 from tests.tasks.agents.small import NONE
 
@@ -40,7 +40,7 @@ def test_a_seed_is_a_game_of_the_split_test():
     for seed in range(20):
         env.reset(seed=seed)
         openings.append(str(env.game.opening))
-        assert split_of(env.game.opening) == "test"
+        assert assign_split(env.game.opening) == "test"
     assert len({*openings}) > 10
     assert isinstance(env, gymnasium.Env)
 
@@ -71,22 +71,22 @@ def test_a_game_that_would_have_gone_on_is_truncated(monkeypatch, reason):
 
 def test_what_is_written_is_what_plays(tmp_path):
     ROOMS.write(tmp_path)
-    assert as_gymnasium.make(tmp_path).described == ROOMS
+    assert as_gymnasium.make_text_game(tmp_path).described == ROOMS
 
 
 @pytest.mark.parametrize("terms", [1000, 20_000])
 def test_code_with_a_long_expression_counts_as_its_text(tmp_path, terms):
     (tmp_path / "mine.py").write_text("x = " + "+".join(["1"] * terms))
-    assert len(code_of("environments/mine.py:Mine", tmp_path)) == 64
+    assert len(hash_game_code("environments/mine.py:Mine", tmp_path)) == 64
 
 
 def test_the_code_of_a_game_of_the_users_counts(tmp_path):
     (tmp_path / "mine.py").write_text("a = 1")
-    before = code_of("environments/mine.py:Mine", tmp_path), code_of("rooms", tmp_path)
-    assert before[0] == code_of("environments/mine.py:Mine", tmp_path / "mine.py") != before[1]
+    before = hash_game_code("environments/mine.py:Mine", tmp_path), hash_game_code("rooms", tmp_path)
+    assert before[0] == hash_game_code("environments/mine.py:Mine", tmp_path / "mine.py") != before[1]
     for same in ("a = 1  # one", '"""About a."""\n\na = 1'):
         (tmp_path / "mine.py").write_text(same)
-        assert code_of("environments/mine.py:Mine", tmp_path) == before[0]
+        assert hash_game_code("environments/mine.py:Mine", tmp_path) == before[0]
     (tmp_path / "mine.py").write_text("a = 2")
-    assert code_of("environments/mine.py:Mine", tmp_path) != before[0]
-    assert code_of("rooms", tmp_path) == code_of("rooms", NONE) == before[1]
+    assert hash_game_code("environments/mine.py:Mine", tmp_path) != before[0]
+    assert hash_game_code("rooms", tmp_path) == hash_game_code("rooms", NONE) == before[1]

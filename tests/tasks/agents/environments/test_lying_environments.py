@@ -17,7 +17,7 @@ __all__ = ["folder"]
 @pytest.fixture(autouse=True)
 def counted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Questions are numbered from 1 on, so that what is said here can repeat their numbers."""
-    monkeypatch.setattr(child, "first_number", lambda: 1)
+    monkeypatch.setattr(child, "draw_first_call_number", lambda: 1)
 
 
 HEADER = """

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.agents.environments.games import games
+from tasks.agents.environments.games import iterate_games
 from tasks.agents.environments.protocol import SettingError, Solvable
 from tasks.agents.environments.rooms import CURSED, Rooms
 
@@ -145,4 +145,4 @@ def test_settings_that_no_game_can_be_won_with_are_one_line():
     with pytest.raises(
         SettingError, match="games in a row cannot be opened; the last one: none of 100 games can be won within 3"
     ):
-        next(games("rooms", {"rooms": 2, "doors": 1, "turns": 3}, "train", 0))
+        next(iterate_games("rooms", {"rooms": 2, "doors": 1, "turns": 3}, "train", 0))

@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from tasks.agents.environments import user_environments
-from tasks.agents.environments.games import games, optimum, solver, step_all
+from tasks.agents.environments.games import find_optimal_return, find_solver, iterate_games, step_environments
 from tasks.agents.environments.protocol import GameError, GameFault, SettingError
 from tasks.agents.environments.user_environments import HostedGame, close_hosts
 from tests.tasks import forks
@@ -64,8 +64,8 @@ def test_what_it_says_and_pays_arrives(folder):
     )
     game.step("again")
     assert game.step("again").done
-    assert solver(game) is None
-    assert optimum(game) is None
+    assert find_solver(game) is None
+    assert find_optimal_return(game) is None
 
 
 MEETING = """
@@ -84,7 +84,11 @@ def test_games_are_played_side_by_side(folder):
     for seed, game in enumerate(several):
         game.reset(seed)
     (folder / "begun").mkdir()
-    assert [turn.observation for turn in step_all(several, ["do meet(self.seed)"] * 3)] == ["0: 3", "1: 3", "2: 3"]
+    assert [turn.observation for turn in step_environments(several, ["do meet(self.seed)"] * 3)] == [
+        "0: 3",
+        "1: 3",
+        "2: 3",
+    ]
 
 
 HOSTILE = {
@@ -235,7 +239,7 @@ def test_games_that_cannot_be_opened_are_passed_over_and_none_is_refused(folder,
         "self.seed, self.turn = seed, 0", 'self.seed, self.turn = seed, 0; assert seed % 3, "a bad seed"'
     )
     (folder / "environments/mine.py").write_text(some)
-    found = [game.seed for game in islice(games("environments/mine.py:Game", {}, "train", 0, 60.0), 10)]
+    found = [game.seed for game in islice(iterate_games("environments/mine.py:Game", {}, "train", 0, 60.0), 10)]
     assert found
     assert all(seed % 3 for seed in found)
     assert (
@@ -245,7 +249,7 @@ def test_games_that_cannot_be_opened_are_passed_over_and_none_is_refused(folder,
     close_hosts()
     (folder / "environments/mine.py").write_text(HEADER.replace("return f", "return 1 / 0 or f"))
     with pytest.raises(SettingError, match=r"20 games in a row cannot be opened; the last one: .*ZeroDivisionError"):
-        next(games("environments/mine.py:Game", {}, "train", 0, 60.0))
+        next(iterate_games("environments/mine.py:Game", {}, "train", 0, 60.0))
 
 
 OPENINGS = {
@@ -296,7 +300,7 @@ def test_an_optimum_that_is_none_is_one_line(folder):
     game = make(folder, HEADER + "    def optimum(self):\n        return None\n")
     game.reset(3)
     with pytest.raises(GameError, match=r"mine\.py:Game: game 3, turn 0: optimum: expected a finite number, got None"):
-        optimum(game)
+        find_optimal_return(game)
 
 
 def test_no_process_is_left(folder):
@@ -333,14 +337,14 @@ def test_the_example_is_played_best_as_it_says():
     os.chdir(root)
     try:
         close_hosts()
-        for game in islice(games("environments/guess.py:Guess", {"largest": 9, "turns": 4}, "train", 0), 5):
-            expert = solver(game.environment)
+        for game in islice(iterate_games("environments/guess.py:Guess", {"largest": 9, "turns": 4}, "train", 0), 5):
+            expert = find_solver(game.environment)
             done, total = False, 0.0
             while not done:
                 turn = game.environment.step(expert.best_action())
                 done, total = turn.done, total + turn.reward
             assert total == 1.0
-            assert optimum(game.environment) is None
+            assert find_optimal_return(game.environment) is None
     finally:
         close_hosts()
         os.chdir(before)

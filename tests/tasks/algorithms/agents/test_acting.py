@@ -4,8 +4,8 @@ import pytest
 import torch
 from transformers import MistralConfig, MistralForCausalLM
 
-from tasks.algorithms.agents.acting import ActionSampling, play
-from tasks.algorithms.agents.transcripts import make_transcripts, sampled_logps, token_logps
+from tasks.algorithms.agents.acting import ActionSampling, play_episodes
+from tasks.algorithms.agents.transcripts import compute_action_logps, make_transcripts, stack_sampled_logps
 from tasks.algorithms.common.errors import TrainingError
 from tests.tasks.tiny import ARCHITECTURES, llama
 
@@ -31,7 +31,7 @@ def world(turns):
 
 def played(model, turns, sampling=SAMPLED, seed=0, openings=OPENINGS):
     react, heard = world(turns)
-    return play(model, openings, react, sampling, torch.Generator().manual_seed(seed)), heard
+    return play_episodes(model, openings, react, sampling, torch.Generator().manual_seed(seed)), heard
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
@@ -42,8 +42,8 @@ def test_log_probabilities_are_those_of_a_plain_pass(architecture, sampling):
     found, _ = played(model, [4, 1, 3, 2, 4], sampling)
     batch = make_transcripts(found.transcripts, pad=0)
     with torch.no_grad():
-        plain = token_logps(model, batch, sampling.temperature or 1.0)
-    assert torch.allclose(plain, sampled_logps(found.transcripts), atol=2e-5)
+        plain = compute_action_logps(model, batch, sampling.temperature or 1.0)
+    assert torch.allclose(plain, stack_sampled_logps(found.transcripts), atol=2e-5)
     assert batch.taken.sum(1).tolist() == [4, 1, 3, 2, 4]
 
 

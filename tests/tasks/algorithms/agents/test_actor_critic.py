@@ -8,7 +8,7 @@ import torch
 from tasks.algorithms.agents import actor_critic
 from tasks.algorithms.agents.critic import TurnCritic
 from tasks.algorithms.agents.experience import AgentExperience, LoopSettings
-from tasks.algorithms.agents.transcripts import Transcript, make_transcripts, sampled_logps
+from tasks.algorithms.agents.transcripts import Transcript, make_transcripts, stack_sampled_logps
 from tasks.algorithms.agents.trust_region import TrustRegion
 from tasks.algorithms.common.errors import TrainingError
 from tests.tasks.tiny import llama
@@ -63,7 +63,7 @@ def experience(model, temperature=0.7):
         made.append(one)
     batch = make_transcripts(made, pad=0)
     rewards = torch.randn(batch.taken.shape, generator=generator) * batch.taken
-    return AgentExperience(batch, sampled_logps(made), rewards, torch.tensor([0, 0, 1, 1])), made
+    return AgentExperience(batch, stack_sampled_logps(made), rewards, torch.tensor([0, 0, 1, 1])), made
 
 
 def gradients(settings, model, found, critic=None):

@@ -11,7 +11,7 @@ from tasks.algorithms.agents import acting, actor_critic
 from tasks.algorithms.agents.acting import ActionSampling
 from tasks.algorithms.agents.critic import TurnCritic
 from tasks.algorithms.agents.experience import AgentExperience, LoopSettings
-from tasks.algorithms.agents.transcripts import make_transcripts, sampled_logps
+from tasks.algorithms.agents.transcripts import make_transcripts, stack_sampled_logps
 from tasks.algorithms.agents.trust_region import TrustRegion
 from tasks.algorithms.common.optimizer import Optimizer, OptimizerSettings
 from tests.tasks.tiny import llama
@@ -70,10 +70,10 @@ def played(model, step):
         return heard
 
     openings = [[0, TOKENS[first]] for first, _ in shown.tolist()]
-    found = acting.play(model, openings, react, ActionSampling(1, 1.0, frozenset(), None), generator)
+    found = acting.play_episodes(model, openings, react, ActionSampling(1, 1.0, frozenset(), None), generator)
     batch = make_transcripts(found.transcripts, pad=0)
     groups = torch.arange(GAMES).repeat_interleave(EPISODES)
-    return AgentExperience(batch, sampled_logps(found.transcripts), rewards, groups)
+    return AgentExperience(batch, stack_sampled_logps(found.transcripts), rewards, groups)
 
 
 @pytest.mark.slow

@@ -2,8 +2,8 @@
 
 import torch
 
-from tasks.algorithms.agents.critic import of_actions, of_states, of_tokens
-from tasks.algorithms.agents.transcripts import Transcript, make_transcripts, sampled_logps
+from tasks.algorithms.agents.critic import gather_action_values, gather_state_values, gather_token_values
+from tasks.algorithms.agents.transcripts import Transcript, make_transcripts, stack_sampled_logps
 
 
 def two():
@@ -29,7 +29,7 @@ def test_places_of_actions():
         [0, 0, 0.5, 0.5, 0, 0.25],
         [0, 2, 0, 0, 0, 0],
     ]
-    assert sampled_logps(episodes).tolist() == [[0, 0, -1, -2, 0, -3], [0, -4, 0, 0, 0, 0]]
+    assert stack_sampled_logps(episodes).tolist() == [[0, 0, -1, -2, 0, -3], [0, -4, 0, 0, 0, 0]]
     assert episodes[0].action(0) == [3, 4]
     assert batch.rows(torch.tensor([1])).tokens.tolist() == [[1, 9]]
 
@@ -47,6 +47,6 @@ def test_parts_are_of_similar_lengths():
 def test_values_are_read_where_the_state_or_the_action_ends():
     batch, _ = two()
     values = torch.tensor([[0.0, 1, 2, 3, 4, 5], [6, 7, 0, 0, 0, 0]])
-    assert of_states(values, batch).tolist() == [[1, 4], [6, 0]]
-    assert of_actions(values, batch).tolist() == [[3, 5], [7, 0]]
-    assert of_tokens(values, batch).tolist() == [[0, 0, 1, 2, 0, 4], [0, 6, 0, 0, 0, 0]]
+    assert gather_state_values(values, batch).tolist() == [[1, 4], [6, 0]]
+    assert gather_action_values(values, batch).tolist() == [[3, 5], [7, 0]]
+    assert gather_token_values(values, batch).tolist() == [[0, 0, 1, 2, 0, 4], [0, 6, 0, 0, 0, 0]]

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from tasks.algorithms.agents.trust_region import TrustRegion, conjugate_gradients, step
+from tasks.algorithms.agents.trust_region import TrustRegion, conjugate_gradients, take_trust_region_step
 
 SETTINGS = TrustRegion(radius=0.001, iterations=50, damping=0.0, halvings=5)
 
@@ -41,7 +41,7 @@ def test_the_step_is_the_natural_gradient_at_the_bound():
     fisher, gradient = torch.diag(p) - torch.outer(p, p), p * (advantages - p @ advantages)
     natural = torch.linalg.pinv(fisher) @ gradient
     wanted = natural * (2 * SETTINGS.radius / (natural @ fisher @ natural)).sqrt()
-    found = step([logits], *of_a_softmax(logits, advantages), SETTINGS)
+    found = take_trust_region_step([logits], *of_a_softmax(logits, advantages), SETTINGS)
     assert found.share in (1.0, 0.5), "near the bound the true divergence may be a little above its model"
     moved = logits.detach() - before
     assert torch.allclose(moved - moved.mean(), found.share * (wanted - wanted.mean()), rtol=1e-3, atol=1e-6)
@@ -53,7 +53,9 @@ def test_a_step_that_cannot_gain_leaves_the_policy_as_it_was():
     logits = nn.Parameter(torch.tensor([0.3, -0.5], dtype=torch.float64))
     before = logits.detach().clone()
     flat, divergence = of_a_softmax(logits, torch.ones(2, dtype=torch.float64))
-    found = step([logits], lambda: flat() - 10 * divergence().detach().clamp(min=0).sqrt(), divergence, SETTINGS)
+    found = take_trust_region_step(
+        [logits], lambda: flat() - 10 * divergence().detach().clamp(min=0).sqrt(), divergence, SETTINGS
+    )
     assert found.share == 0.0
     assert torch.equal(logits.detach(), before)
 
@@ -72,6 +74,6 @@ def test_a_step_beyond_the_bound_is_halved_until_it_keeps_to_it():
         def divergence(place=place, start=start):
             return (place - start).square().sum() / 2
 
-        found = step([place], surrogate, divergence, TrustRegion(0.005, 5, 0.0, halvings))
+        found = take_trust_region_step([place], surrogate, divergence, TrustRegion(0.005, 5, 0.0, halvings))
         assert found.share == share
         assert place.item() == pytest.approx(0.1 * share)

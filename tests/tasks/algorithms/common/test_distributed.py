@@ -14,7 +14,7 @@ COUNTS = [0, 1, 2, 5, 7, 8]
 @given(st.integers(0, 200), st.integers(1, 40))
 def test_ranks_share_all_rows_evenly_and_in_order(count, ranks):
     rows = list(range(count))
-    shares = [rows[distributed.share_of(count, rank, ranks)] for rank in range(ranks)]
+    shares = [rows[distributed.get_rank_slice(count, rank, ranks)] for rank in range(ranks)]
     assert list(chain.from_iterable(shares)) == rows
     sizes = [len(part) for part in shares]
     assert sizes == sorted(sizes, reverse=True)
@@ -25,20 +25,20 @@ def test_alone_nothing_is_sent_and_all_stays_as_it_is():
     rows, p = torch.arange(3.0), torch.nn.Parameter(torch.ones(2))
     p.grad = gradient = torch.ones(2)
     distributed.sum_gradients([p])
-    distributed.broadcast([p])
+    distributed.broadcast_tensors([p])
     assert p.grad is gradient
-    assert distributed.gathered(rows) is distributed.summed(rows) is rows
-    assert distributed.total({"a": 0.1}) == {"a": 0.1}
-    assert distributed.gathered_names(["b", "a"]) == ["b", "a"]
-    assert (distributed.rank(), distributed.size(), distributed.is_main()) == (0, 1, True)
-    assert distributed.share(5) == slice(0, 5)
+    assert distributed.gather_rows(rows) is distributed.all_reduce_sum(rows) is rows
+    assert distributed.sum_values_over_ranks({"a": 0.1}) == {"a": 0.1}
+    assert distributed.gather_names(["b", "a"]) == ["b", "a"]
+    assert (distributed.get_rank(), distributed.get_world_size(), distributed.is_main_rank()) == (0, 1, True)
+    assert distributed.get_local_slice(5) == slice(0, 5)
 
 
 @pytest.mark.parametrize("ranks", [2, 3])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bool, torch.long])
 def test_rows_of_all_ranks_in_order(ranks, dtype):
     whole = (torch.arange(10).view(5, 2) % 3).to(dtype)
-    for found in in_ranks(ranks, lambda _: distributed.gathered(whole[distributed.share(5)])):
+    for found in in_ranks(ranks, lambda _: distributed.gather_rows(whole[distributed.get_local_slice(5)])):
         assert found.dtype == dtype
         assert torch.equal(found, whole)
 
@@ -48,9 +48,9 @@ def test_columns_sums_and_names_where_a_rank_has_nothing(count):
     whole = {"a": torch.arange(float(count)), "b": torch.full((count,), torch.nan)}
 
     def work(rank):
-        own = {name: column[distributed.share(count)] for name, column in whole.items()}
-        names = distributed.gathered_names(["x\n", "ü"] if rank == 1 else [])
-        return distributed.gathered_columns(own), distributed.total({"s": sum(own["a"].tolist())}), names
+        own = {name: column[distributed.get_local_slice(count)] for name, column in whole.items()}
+        names = distributed.gather_names(["x\n", "ü"] if rank == 1 else [])
+        return distributed.gather_columns(own), distributed.sum_values_over_ranks({"s": sum(own["a"].tolist())}), names
 
     for columns, sums, names in in_ranks(3, work):
         assert torch.equal(columns["a"], whole["a"])
@@ -84,6 +84,6 @@ def test_gradients_are_summed_and_none_stays_none(monkeypatch, bucket):
 
 def test_all_ranks_get_the_first_s_weights():
     for weights in in_ranks(
-        3, lambda rank: (found := torch.full((2, 3), float(rank)).t(), distributed.broadcast([found]))[0]
+        3, lambda rank: (found := torch.full((2, 3), float(rank)).t(), distributed.broadcast_tensors([found]))[0]
     ):
         assert torch.equal(weights, torch.zeros(3, 2))

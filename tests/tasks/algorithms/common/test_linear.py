@@ -39,8 +39,8 @@ def through(layer, x):
 def calls(monkeypatch):
     """The number of calls to oneDNN."""
     asked = []
-    plain = linear._product
-    monkeypatch.setattr(linear, "_product", lambda *given: asked.append(1) or plain(*given))
+    plain = linear._multiply_by_onednn
+    monkeypatch.setattr(linear, "_multiply_by_onednn", lambda *given: asked.append(1) or plain(*given))
     return asked
 
 
@@ -163,7 +163,7 @@ def test_a_models_own_layers_become_such_ones_and_keep_names_weights_and_ties(ca
     torch.manual_seed(0)
     plain = llama(tie_word_embeddings=True)
     random = torch.get_rng_state()
-    fast = linear.with_fast_products(copy.deepcopy(plain))
+    fast = linear.replace_linear_layers(copy.deepcopy(plain))
     assert torch.equal(torch.get_rng_state(), random)
     assert not any(type(layer) is nn.Linear for layer in fast.modules())
     assert list(fast.state_dict()) == list(plain.state_dict())

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tasks.algorithms.common import matmul_backend
-from tasks.algorithms.common.matmul_backend import faster
+from tasks.algorithms.common.matmul_backend import choose_faster_library
 
 SLOWER, FASTER = {"torch": [1.0], "onednn": [1.4]}, {"torch": [1.0], "onednn": [0.5]}
 ROOT = Path(__file__).parents[4]
@@ -17,9 +17,9 @@ def file(monkeypatch, tmp_path):
     """The file of a cache folder of our own, where no choice is kept."""
     monkeypatch.delenv("POSTTRAIN_PRODUCTS")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    matmul_backend._choice.cache_clear()
+    matmul_backend._load_or_measure_choice.cache_clear()
     yield tmp_path / "posttrain" / "products.json"
-    matmul_backend._choice.cache_clear()
+    matmul_backend._load_or_measure_choice.cache_clear()
 
 
 class Measurement:
@@ -34,13 +34,13 @@ class Measurement:
 
 @pytest.fixture(autouse=True)
 def measurement(monkeypatch):
-    monkeypatch.setattr(matmul_backend, "_measure", measure := Measurement())
+    monkeypatch.setattr(matmul_backend, "_measure_in_subprocess", measure := Measurement())
     return measure
 
 
 def choose_in_a_new_process():
-    matmul_backend._choice.cache_clear()
-    return matmul_backend.name()
+    matmul_backend._load_or_measure_choice.cache_clear()
+    return matmul_backend.get_matmul_library()
 
 
 @pytest.mark.parametrize(
@@ -56,17 +56,17 @@ def choose_in_a_new_process():
     ],
 )
 def test_onednn_must_be_faster_in_the_mean_of_the_shapes(torch, onednn, expected):
-    assert faster({"torch": torch, "onednn": onednn}) == expected
+    assert choose_faster_library({"torch": torch, "onednn": onednn}) == expected
 
 
 def test_a_torch_without_onednn_computes_by_itself():
-    assert faster({"torch": [1.0]}) == "torch"
+    assert choose_faster_library({"torch": [1.0]}) == "torch"
 
 
 @pytest.mark.parametrize(("result", "expected"), [(FASTER, "onednn"), (SLOWER, "torch")])
 def test_the_choice_is_kept_for_later_processes(file, measurement, result, expected):
     measurement.result = result
-    assert matmul_backend.name() == expected
+    assert matmul_backend.get_matmul_library() == expected
     assert [*json.loads(file.read_text()).values()] == [expected]
     measurement.result = SLOWER if result is FASTER else FASTER
     assert choose_in_a_new_process() == expected
@@ -75,7 +75,7 @@ def test_the_choice_is_kept_for_later_processes(file, measurement, result, expec
 
 def test_another_processor_and_another_torch_are_measured_for_themselves(file, measurement, monkeypatch):
     for machine, result in {"zen 3": SLOWER, "zen 4": FASTER}.items():
-        monkeypatch.setattr(matmul_backend, "_machine", lambda name=machine: name)
+        monkeypatch.setattr(matmul_backend, "_describe_machine", lambda name=machine: name)
         measurement.result = result
         choose_in_a_new_process()
     assert json.loads(file.read_text()) == {"zen 3": "torch", "zen 4": "onednn"}
@@ -99,9 +99,9 @@ def test_processors_of_one_name_are_told_apart(monkeypatch, tmp_path):
     machines = set()
     for model, flags in [(1, ""), (17, ""), (17, " avx512f")]:
         matmul_backend.PROCESSOR.write_text(ZEN.format(model, flags))
-        machines.add(matmul_backend._machine())
+        machines.add(matmul_backend._describe_machine())
     assert len(machines) == 3
-    assert matmul_backend.processor()["model name"] == "AMD EPYC"
+    assert matmul_backend.read_processor_facts()["model name"] == "AMD EPYC"
 
 
 @pytest.mark.parametrize(
@@ -120,23 +120,23 @@ def test_processors_of_one_name_are_told_apart(monkeypatch, tmp_path):
 )
 def test_a_torn_or_foreign_file_is_measured_anew(file, measurement, content):
     file.parent.mkdir()
-    file.write_bytes(content.replace(b"MACHINE", matmul_backend._machine().encode()))
-    assert matmul_backend.name() == "onednn"
-    assert json.loads(file.read_text()) == {matmul_backend._machine(): "onednn"}
+    file.write_bytes(content.replace(b"MACHINE", matmul_backend._describe_machine().encode()))
+    assert matmul_backend.get_matmul_library() == "onednn"
+    assert json.loads(file.read_text()) == {matmul_backend._describe_machine(): "onednn"}
     assert choose_in_a_new_process() == "onednn"
     assert measurement.count == 1
 
 
 def test_the_variable_goes_before_what_is_kept(file, measurement, monkeypatch):
     monkeypatch.setenv("POSTTRAIN_PRODUCTS", "torch")
-    assert matmul_backend.name() == "torch"
+    assert matmul_backend.get_matmul_library() == "torch"
     assert not file.parent.exists()
     assert measurement.count == 0
 
 
 def test_where_nothing_can_be_kept_nothing_is_measured(file, measurement):
     file.parent.write_text("a file, where the folder should be")
-    assert matmul_backend.name() == "torch"
+    assert matmul_backend.get_matmul_library() == "torch"
     assert measurement.count == 0
 
 
@@ -146,14 +146,14 @@ def test_an_account_without_a_home_has_torchs_products(measurement, monkeypatch)
 
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setattr(Path, "home", home)
-    assert matmul_backend.name() == "torch"
+    assert matmul_backend.get_matmul_library() == "torch"
     assert measurement.count == 0
 
 
 def test_a_home_that_does_not_exist_is_not_made(measurement, monkeypatch, tmp_path):
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    assert matmul_backend.name() == "torch"
+    assert matmul_backend.get_matmul_library() == "torch"
     assert measurement.count == 0
     assert not (tmp_path / "home").exists()
 
@@ -161,14 +161,14 @@ def test_a_home_that_does_not_exist_is_not_made(measurement, monkeypatch, tmp_pa
 def test_a_cache_folder_that_is_no_absolute_path_is_ignored(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert matmul_backend._file() == tmp_path / ".cache/posttrain/products.json"
+    assert matmul_backend._get_cache_file_path() == tmp_path / ".cache/posttrain/products.json"
 
 
 def test_a_measurement_that_fails_is_made_again_by_the_next_process(file, monkeypatch):
-    monkeypatch.setattr(matmul_backend, "_measure", lambda: subprocess.run(["false"], check=True))
-    assert matmul_backend.name() == "torch"
-    monkeypatch.setattr(matmul_backend, "_measure", lambda: FASTER)
-    assert matmul_backend.name() == "torch", "this process has computed by it"
+    monkeypatch.setattr(matmul_backend, "_measure_in_subprocess", lambda: subprocess.run(["false"], check=True))
+    assert matmul_backend.get_matmul_library() == "torch"
+    monkeypatch.setattr(matmul_backend, "_measure_in_subprocess", lambda: FASTER)
+    assert matmul_backend.get_matmul_library() == "torch", "this process has computed by it"
     assert choose_in_a_new_process() == "onednn"
 
 
@@ -218,7 +218,7 @@ def test_the_measurement_times_each_shape_by_each_library(monkeypatch):
     """In a process of its own; how long a product takes is nobody's to say, but it takes some time."""
     monkeypatch.undo()
     monkeypatch.setattr(matmul_backend, "LONGEST", None)
-    seconds = matmul_backend._measure()
+    seconds = matmul_backend._measure_in_subprocess()
     assert seconds.keys() <= {"torch", "onednn"}
     for times in seconds.values():
         assert len(times) == len(matmul_backend.SHAPES)

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch.optim import Muon as TorchMuon
 
-from tasks.algorithms.common.muon import Muon, orthogonalised
+from tasks.algorithms.common.muon import Muon, orthogonalise_matrix
 
 
 def random(*shape, seed=0):
@@ -30,7 +30,7 @@ def test_steps_equal_torch_s_in_single_precision(shape, weight_decay, monkeypatc
 def test_directions_stay_and_lengths_become_alike(shape):
     matrix = random(*shape)
     u, _, v = torch.linalg.svd(matrix, full_matrices=False)
-    result = u.T @ orthogonalised(matrix) @ v.T
+    result = u.T @ orthogonalise_matrix(matrix) @ v.T
     values = result.diagonal()
     assert values.min() > 0.6
     assert values.max() < 1.25
@@ -39,8 +39,8 @@ def test_directions_stay_and_lengths_become_alike(shape):
 
 def test_a_scale_does_not_matter_and_zero_stays_zero():
     matrix = random(6, 9)
-    torch.testing.assert_close(orthogonalised(matrix * 1000), orthogonalised(matrix), rtol=1e-4, atol=1e-5)
-    assert orthogonalised(torch.zeros(3, 4)).abs().max() == 0
+    torch.testing.assert_close(orthogonalise_matrix(matrix * 1000), orthogonalise_matrix(matrix), rtol=1e-4, atol=1e-5)
+    assert orthogonalise_matrix(torch.zeros(3, 4)).abs().max() == 0
 
 
 def test_a_weight_without_a_gradient_stays():

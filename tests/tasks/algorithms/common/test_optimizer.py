@@ -8,7 +8,7 @@ from transformers import (
 )
 
 from tasks.algorithms.common.errors import TrainingError
-from tasks.algorithms.common.optimizer import schedule
+from tasks.algorithms.common.optimizer import make_lr_schedule
 from tests.tasks.optimizers import make_optimizer
 from tests.tasks.tiny import ARCHITECTURES, gpt2, llama, llama_scorer
 
@@ -20,13 +20,13 @@ def names(model, part):
 
 
 def test_warm_up_and_cosine_decay_by_hand():
-    factor = schedule("cosine", steps=104, warmup=0.04, final_rate=0.1)
+    factor = make_lr_schedule("cosine", steps=104, warmup=0.04, final_rate=0.1)
     assert [factor(step) for step in range(4)] == [0.25, 0.5, 0.75, 1.0]
     assert factor(4) == pytest.approx(1.0)
     assert factor(54) == pytest.approx(0.55), "halfway"
     assert factor(104) == pytest.approx(0.1)
     assert factor(500) == pytest.approx(0.1)
-    assert schedule("cosine", 1, 0.03, 0.1)(0) == 1.0, "one step is not none"
+    assert make_lr_schedule("cosine", 1, 0.03, 0.1)(0) == 1.0, "one step is not none"
 
 
 def rates(make, steps, *arguments, **options):
@@ -54,14 +54,14 @@ def test_the_schedules_are_those_of_transformers(steps, warmup):
         ("cosine", 0.3): rates(get_cosine_with_min_lr_schedule_with_warmup, steps + 1, ramp, steps, min_lr_rate=0.3),
     }
     for (kind, final_rate), expected in theirs.items():
-        factor = schedule(kind, steps, warmup, final_rate)
+        factor = make_lr_schedule(kind, steps, warmup, final_rate)
         assert [factor(step) for step in range(ramp - 1)] == pytest.approx(expected[1:ramp]), kind
         assert factor(ramp - 1) == 1.0
         assert [factor(step) for step in range(ramp, steps)] == pytest.approx(expected[ramp:steps]), kind
 
 
 def test_a_linear_schedule_that_ends_above_0_is_that_of_torch():
-    factor, torchs = schedule("linear", 30, 0.0, 0.25), torch.optim.lr_scheduler.LinearLR
+    factor, torchs = make_lr_schedule("linear", 30, 0.0, 0.25), torch.optim.lr_scheduler.LinearLR
     expected = rates(torchs, 31, start_factor=1.0, end_factor=0.25, total_iters=29)
     assert [factor(step) for step in range(1, 31)] == pytest.approx(expected[:30])
     assert factor(30) == pytest.approx(0.25)

@@ -3,17 +3,17 @@
 import pytest
 import torch
 
-from tasks.algorithms.common.precision import TrainedWeights, in_full, master, set_precision
+from tasks.algorithms.common.precision import TrainedWeights, get_master_weight, restore_full_precision, set_precision
 from tasks.algorithms.language import sft
-from tasks.algorithms.language.completions import token_logps
+from tasks.algorithms.language.completions import compute_token_logps
 from tasks.algorithms.language.critic import Critic
-from tasks.algorithms.language.reward_model import score
-from tasks.algorithms.language.rollouts import sample
-from tasks.algorithms.language.sequences import make_batch
+from tasks.algorithms.language.reward_model import score_responses
+from tasks.algorithms.language.rollouts import sample_rollouts
+from tasks.algorithms.language.sequences import make_sequence_batch
 from tests.tasks.optimizers import make_optimizer
 from tests.tasks.tiny import ARCHITECTURES, completions, llama, llama_scorer
 
-BATCH = make_batch([[8 + n] for n in range(8)], [[(3 * n + 1) % 8, (n + 2) % 8, 15] for n in range(8)], pad=15)
+BATCH = make_sequence_batch([[8 + n] for n in range(8)], [[(3 * n + 1) % 8, (n + 2) % 8, 15] for n in range(8)], pad=15)
 RESPONSES = completions([[3, 4], [3, 4], [5]], [[7, 2], [8, 9, 10, 2], [6, 2]], pad=2)
 
 
@@ -31,13 +31,13 @@ def fall(precision, rate, kind, steps=25):
     before = loss_in_fp32(model)
     set_precision(model, precision)
     list(sft.fit(model, [BATCH] * steps, make_optimizer(model, rate, steps, clip=1.0, kind=kind)))
-    in_full(model)
+    restore_full_precision(model)
     return before - loss_in_fp32(model.float())
 
 
 @torch.no_grad()
 def loss_in_fp32(model):
-    return sft.cross_entropy(model, BATCH)[0].item()
+    return sft.cross_entropy_and_accuracy(model, BATCH)[0].item()
 
 
 @pytest.mark.parametrize("kind", ["adamw", "muon"])
@@ -71,12 +71,12 @@ def test_what_is_kept_in_which_type(make):
     assert moments
     assert {value.dtype for value in moments.values()} == {torch.float32}
     for p in model.parameters():
-        assert (p.dtype, master(p).dtype) == (torch.bfloat16, torch.float32)
-        assert torch.equal(p, master(p).bfloat16()), "the model computes with the rounded masters"
+        assert (p.dtype, get_master_weight(p).dtype) == (torch.bfloat16, torch.float32)
+        assert torch.equal(p, get_master_weight(p).bfloat16()), "the model computes with the rounded masters"
         assert p.grad is None
     kept = TrainedWeights(model).state_dict()
     assert kept.keys() == same.state_dict().keys()
-    in_full(model)
+    restore_full_precision(model)
     assert {p.dtype for p in model.parameters()} == {torch.float32}
     assert all(torch.equal(kept[name], value) for name, value in model.state_dict().items())
 
@@ -84,7 +84,7 @@ def test_what_is_kept_in_which_type(make):
 def test_masters_begin_at_the_unrounded_weights():
     model, before = llama(), llama().state_dict()
     set_precision(model, "bf16")
-    in_full(model)
+    restore_full_precision(model)
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
@@ -103,7 +103,7 @@ def test_gradients_of_parts_are_summed_in_fp32():
     set_precision(layer, "bf16")
     for gradient in (1.0, 2.0**-10):
         layer.weight.sum().mul(gradient).backward()
-    assert master(layer.weight).grad.item() == 1 + 2.0**-10
+    assert get_master_weight(layer.weight).grad.item() == 1 + 2.0**-10
 
 
 @pytest.mark.parametrize("precision", ["bf16", "pure_bf16"])
@@ -136,7 +136,7 @@ def test_only_trained_weights_are_kept():
     model.model.embed_tokens.weight.requires_grad_(False)
     set_precision(model, "bf16")
     assert model.model.embed_tokens.weight.dtype == torch.bfloat16
-    assert master(model.model.embed_tokens.weight) is model.model.embed_tokens.weight, "it is never updated"
+    assert get_master_weight(model.model.embed_tokens.weight) is model.model.embed_tokens.weight, "it is never updated"
     assert "model.embed_tokens.weight" not in TrainedWeights(model).state_dict()
 
 
@@ -157,7 +157,7 @@ def test_log_probabilities_scores_and_values_are_fp32_and_near(make):
     model, rounded = make(), make()
     set_precision(rounded, "pure_bf16")
     with torch.no_grad():
-        exact, found = token_logps(model, RESPONSES), token_logps(rounded, RESPONSES)
+        exact, found = compute_token_logps(model, RESPONSES), compute_token_logps(rounded, RESPONSES)
     assert found.dtype == torch.float32
     torch.testing.assert_close(found, exact, rtol=0.0, atol=0.1)
     critic = Critic(rounded)
@@ -172,7 +172,7 @@ def test_log_probabilities_scores_and_values_are_fp32_and_near(make):
 def test_scores_of_a_head_are_not_rounded():
     scorer = llama_scorer()
     set_precision(scorer, "pure_bf16")
-    found = score(scorer, RESPONSES)
+    found = score_responses(scorer, RESPONSES)
     assert found.dtype == torch.float32
     assert not torch.equal(found, found.bfloat16().float())
 
@@ -180,12 +180,16 @@ def test_scores_of_a_head_are_not_rounded():
 def test_keys_and_values_are_sampled_with_in_bfloat16(monkeypatch):
     from tasks.algorithms.language import cache
 
-    types, with_room = set(), cache._with_room
-    monkeypatch.setattr(cache, "_with_room", lambda *given: types.add((made := with_room(*given)).dtype) or made)
+    types, with_room = set(), cache._copy_into_larger_buffer
+    monkeypatch.setattr(
+        cache, "_copy_into_larger_buffer", lambda *given: types.add((made := with_room(*given)).dtype) or made
+    )
     model = llama()
     set_precision(model, "bf16")
     drawn = next(
-        sample(model, [[3], [4]], samples=3, max_new_tokens=4, temperature=1.0, end_tokens=(), seed=0, batch_size=2)
+        sample_rollouts(
+            model, [[3], [4]], samples=3, max_new_tokens=4, temperature=1.0, end_tokens=(), seed=0, batch_size=2
+        )
     )
     assert types == {torch.bfloat16}
     assert drawn.logps.dtype == torch.float32

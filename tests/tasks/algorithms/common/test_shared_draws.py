@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tasks.algorithms.common import distributed
-from tasks.algorithms.common.shared_draws import UniformDraws, _Whole, draws
+from tasks.algorithms.common.shared_draws import UniformDraws, _Whole, has_dropout
 from tests.tasks.ranks import in_ranks
 from tests.tasks.tiny import gpt2, llama
 
@@ -33,7 +33,7 @@ def alone(lengths, full):
 
 
 def in_shares(rank, lengths, full, tokens):
-    own = distributed.share(len(lengths))
+    own = distributed.get_local_slice(len(lengths))
     uniform = UniformDraws(torch.Generator().manual_seed(7), len(lengths), own, full)
     mine, drawn = lengths[own], [[] for _ in lengths[own]]
     for t in range(int(mine.max()) if len(mine) else 0):
@@ -71,7 +71,7 @@ def test_a_rank_s_dropout_is_that_of_its_rows_in_the_whole_batch():
 
 
 def test_which_models_draw():
-    assert draws(gpt2())
-    assert not draws(gpt2(resid_pdrop=0.0, attn_pdrop=0.0, embd_pdrop=0.0))
-    assert not draws(llama())
-    assert draws(llama(attention_dropout=0.1))
+    assert has_dropout(gpt2())
+    assert not has_dropout(gpt2(resid_pdrop=0.0, attn_pdrop=0.0, embd_pdrop=0.0))
+    assert not has_dropout(llama())
+    assert has_dropout(llama(attention_dropout=0.1))

@@ -8,7 +8,7 @@ from safetensors.torch import load, save
 
 from tasks.algorithms.common import distributed
 from tasks.algorithms.common.precision import TrainedWeights, set_precision
-from tasks.algorithms.common.zero_partition import owners
+from tasks.algorithms.common.zero_partition import assign_owners
 from tests.tasks.optimizers import make_optimizer
 from tests.tasks.ranks import in_ranks
 from tests.tasks.tiny import llama
@@ -19,8 +19,8 @@ def test_each_weight_has_an_owner_and_none_has_much_more_than_another(sizes, ran
     """The largest weight that a rank got last is the most that it can have beyond the rank that has least."""
     weights = [torch.empty(size) for size in sizes]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(distributed, "size", lambda: ranks)
-        found = owners(weights)
+        patch.setattr(distributed, "get_world_size", lambda: ranks)
+        found = assign_owners(weights)
     held = [sum(size for size, owner in zip(sizes, found, strict=True) if owner == rank) for rank in range(ranks)]
     assert sum(held) == sum(sizes)
     assert max(held) - min(held) <= max(sizes, default=0)
@@ -59,8 +59,8 @@ def train(model, rank, precision, optimizer):
 
 def distributed_to_all(state):
     """What rank 0 has, on all ranks, as they would read it from its checkpoint; clones, so that it stays as it is."""
-    own = list(save(state)) if distributed.is_main() else []
-    whole = distributed.gathered(torch.tensor(own, dtype=torch.uint8))
+    own = list(save(state)) if distributed.is_main_rank() else []
+    whole = distributed.gather_rows(torch.tensor(own, dtype=torch.uint8))
     return load(bytes(whole.tolist()))
 
 
@@ -102,7 +102,7 @@ def test_a_rank_that_keeps_its_moments_to_itself_would_be_noticed(monkeypatch):
     monkeypatch.delenv(distributed.SHARD, raising=False)
     weights = train_in(2)[0][1]
     monkeypatch.setenv(distributed.SHARD, "optimizer")
-    monkeypatch.setattr(distributed, "send_weights", lambda weights, owners: None)
+    monkeypatch.setattr(distributed, "broadcast_owned_weights", lambda weights, owners: None)
     other = train_in(2)[0][1]
     assert not all(torch.equal(other[name], tensor) for name, tensor in weights.items())
 
@@ -111,9 +111,9 @@ def test_rank_0_decides_and_collects():
     def work(rank):
         own = {} if rank == 1 else {f"{rank}.a": torch.full((2, 2), float(rank)), f"{rank}.b": torch.tensor(rank)}
         return (
-            distributed.agreed(rank == 0),
-            distributed.agreed(rank != 0),
-            distributed.collected(own, torch.device("cpu")),
+            distributed.broadcast_decision(rank == 0),
+            distributed.broadcast_decision(rank != 0),
+            distributed.collect_tensors_on_main(own, torch.device("cpu")),
         )
 
     first, *others = in_ranks(3, work)

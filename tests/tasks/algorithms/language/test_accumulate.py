@@ -8,11 +8,11 @@ import torch
 from tasks.algorithms.language import dpo, labelled_reward_model, reward_model, sft
 from tasks.algorithms.language.completions import make_completions
 from tasks.algorithms.language.pairs import TIED, Pairs
-from tasks.algorithms.language.sequences import make_batch
+from tasks.algorithms.language.sequences import make_sequence_batch
 from tests.tasks.tiny import llama, llama_scorer
 
 # Five demonstrations and nine answers to four prompts, of unequal lengths, so that no mean of means is the mean.
-DEMONSTRATIONS = make_batch(
+DEMONSTRATIONS = make_sequence_batch(
     [[3], [4, 5, 6], [7], [8, 9], [3, 3]], [[1, 2], [1] * 9 + [2], [5, 2], [2], [6, 7, 8, 2]], pad=2
 )
 OWNER = [0, 0, 0, 1, 1, 2, 2, 3, 3]
@@ -32,8 +32,10 @@ PAIRS = Pairs(
     torch.tensor([2, 0, 3, 1, TIED, 0]),
 )
 MARGINS = (0.25, 0.5, 1.0, 2.0)
-ANSWERS = labelled_reward_model.outcomes(RESPONSES, [True, False, True, False, True, False, True, True, False], "all")
-STEPS = labelled_reward_model.steps(
+ANSWERS = labelled_reward_model.label_outcomes(
+    RESPONSES, [True, False, True, False, True, False, True, True, False], "all"
+)
+STEPS = labelled_reward_model.label_steps(
     RESPONSES,
     [[1], [0], [0, 1, 3], [1], [2, 5], [0], [1], [1, 3], [0, 1]],
     [[(0, 0, 1)], [(1, 0, 0)], [(0, 0, 1)] * 3, [(0, 1, 0)], [(0, 0, 1), (0.25, 0, 0.75)], [(1, 0, 0)], [(0, 0, 1)],
@@ -64,7 +66,7 @@ def sft_step(parts):
 
 def dpo_step(parts):
     model = llama(1)
-    optimizer, known = Noting(model), dpo.reference_logps(llama(2), [RESPONSES])
+    optimizer, known = Noting(model), dpo.compute_reference_logps(llama(2), [RESPONSES])
     rows = dpo.fit(model, [PAIRS], optimizer, reference=known, objective=OBJECTIVE, accumulate=parts)
     return list(rows), optimizer.gradient
 
@@ -122,7 +124,7 @@ def test_the_parts_add_up_to_the_batch(step, parts):
 def test_a_mean_of_means_would_be_another_gradient():
     model = llama().train()
     for part in DEMONSTRATIONS.parts(5):
-        (sft.cross_entropy(model, part)[0] / 5).backward()
+        (sft.cross_entropy_and_accuracy(model, part)[0] / 5).backward()
     wrong = torch.cat([p.grad.flatten() for p in model.parameters()])
     assert (wrong - sft_step(1)[1]).norm() > 0.1 * wrong.norm()
 
@@ -152,8 +154,8 @@ def test_the_parts_are_all_rows_and_all_pairs_once():
 
 def test_a_part_without_trained_tokens_adds_nothing():
     """A row of one token has none to predict; its mean would be nan."""
-    batch = make_batch([[], [3]], [[4], [5, 2]], pad=2)
+    batch = make_sequence_batch([[], [3]], [[4], [5, 2]], pad=2)
     model = llama()
-    loss, _ = sft.add_gradient(model, batch, 2)
-    assert loss == pytest.approx(sft.cross_entropy(model, batch)[0].item(), rel=1e-5)
+    loss, _ = sft.accumulate_gradients(model, batch, 2)
+    assert loss == pytest.approx(sft.cross_entropy_and_accuracy(model, batch)[0].item(), rel=1e-5)
     assert all(p.grad.isfinite().all() for p in model.parameters())

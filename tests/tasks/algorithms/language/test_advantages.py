@@ -4,12 +4,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.algorithms.language.advantages import (
-    at_last_token,
+    compute_reward_increments,
     gae,
     group_advantages,
-    has_spread,
-    increments,
+    has_reward_spread,
     masked_mean,
+    put_scores_at_last_token,
     reward_to_go,
     step_advantages,
     whiten,
@@ -21,9 +21,9 @@ REWARDS = torch.tensor([[1.0, 0.0, 2.0], [0.5, 4.0, 99.0]])  # 99 is padding
 
 def test_the_score_goes_to_the_last_real_token():
     """Not into the last column, nor one slot past the end (trl#3750)."""
-    found = at_last_token(torch.tensor([5.0, -1.0]), MASK)
+    found = put_scores_at_last_token(torch.tensor([5.0, -1.0]), MASK)
     assert found.tolist() == [[0, 0, 5], [0, -1, 0]]
-    assert at_last_token(torch.tensor([5.0, -1.0], dtype=torch.float64), MASK).dtype == torch.float64
+    assert put_scores_at_last_token(torch.tensor([5.0, -1.0], dtype=torch.float64), MASK).dtype == torch.float64
 
 
 def test_reward_to_go_by_hand():
@@ -85,8 +85,8 @@ def test_what_is_paid_is_what_the_worth_rose_by():
     """2 at the first line's end, 5 at the second's and 4 at the last token; entries where the worth is unknown are not
     read.
     """
-    assert torch.equal(increments(WORTH, KNOWN), ON_THE_WAY)
-    assert increments(WORTH, KNOWN).sum(1).tolist() == [4, 3]
+    assert torch.equal(compute_reward_increments(WORTH, KNOWN), ON_THE_WAY)
+    assert compute_reward_increments(WORTH, KNOWN).sum(1).tolist() == [4, 3]
 
 
 def test_reward_to_go_by_hand_with_rewards_on_the_way():
@@ -97,7 +97,7 @@ def test_reward_to_go_by_hand_with_rewards_on_the_way():
         ON_THE_WAY.sum(1, keepdim=True).expand_as(found) * LENGTHS,  # the total, with earlier rewards
         ON_THE_WAY.cumsum(1) * LENGTHS,  # rewards up to here
         found - ON_THE_WAY,  # without the token's own reward
-        reward_to_go(at_last_token(ON_THE_WAY.sum(1), LENGTHS), LENGTHS, 1.0),  # all rewards at the end
+        reward_to_go(put_scores_at_last_token(ON_THE_WAY.sum(1), LENGTHS), LENGTHS, 1.0),  # all rewards at the end
         reward_to_go(WORTH * KNOWN, LENGTHS, 1.0),  # the worth itself in place of its rise
     ]
     assert all((mistake - found).abs().max() >= 1 for mistake in wrong)
@@ -111,7 +111,7 @@ def test_what_is_paid_on_the_way_adds_up(trajectory, seed):
     worth, _, mask = trajectory
     known = torch.rand(mask.shape, generator=torch.Generator().manual_seed(seed)) < 0.5
     last = torch.arange(mask.shape[1]) == mask.sum(1, keepdim=True) - 1
-    paid = increments(worth, known & mask | last)
+    paid = compute_reward_increments(worth, known & mask | last)
     torch.testing.assert_close(paid.sum(1), worth[last])
     assert not paid[~(known & mask | last)].any()
     torch.testing.assert_close(reward_to_go(paid, mask, 1.0)[:, 0], worth[last])
@@ -161,9 +161,11 @@ def test_order_and_other_groups_do_not_matter(kind):
 
 
 def test_spread_by_hand():
-    assert has_spread(EARNED, OWNER).tolist() == [True, True, False]
+    assert has_reward_spread(EARNED, OWNER).tolist() == [True, True, False]
     tenths = torch.full((8,), 0.1)
-    assert not has_spread(tenths, torch.zeros(8, dtype=torch.long)).any(), "their mean is not 0.1 in floating point"
+    assert not has_reward_spread(tenths, torch.zeros(8, dtype=torch.long)).any(), (
+        "their mean is not 0.1 in floating point"
+    )
     assert not group_advantages(tenths, torch.zeros(8, dtype=torch.long), "standardized").any()
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tasks.algorithms.language import rollouts, shared_prompts
-from tasks.algorithms.language.completions import token_logps
+from tasks.algorithms.language.completions import compute_token_logps
 from tasks.common import models
 from tasks.language.training.architectures import check_model
 from tests.tasks.architectures import SHAPES, SLIDING, VOCABULARY, WINDOW
@@ -21,7 +21,7 @@ ENDS = [0, 5, 11, 17, 23]
 
 def draw(model, **changes):
     settings = {"samples": 1, "max_new_tokens": LENGTH, "temperature": 0.0, "end_tokens": ENDS, "seed": 0}
-    [drawn] = rollouts.sample(model, PROMPTS, batch_size=len(PROMPTS), **{**settings, **changes})
+    [drawn] = rollouts.sample_rollouts(model, PROMPTS, batch_size=len(PROMPTS), **{**settings, **changes})
     return drawn
 
 
@@ -63,7 +63,7 @@ def test_log_probabilities_are_those_of_whole_sequences(name):
     weight = torch.linspace(0.5, 2.0, len(batch))
     found = []
     for compute in (
-        lambda: token_logps(model, batch)[batch.mask],
+        lambda: compute_token_logps(model, batch)[batch.mask],
         lambda: torch.cat([alone(model, PROMPTS[o], r) for o, r in zip(batch.owner, drawn.responses(), strict=True)]),
     ):
         model.zero_grad()
@@ -111,7 +111,7 @@ def test_where_prompts_are_not_shared_one_line_says_so(name, monkeypatch):
     messages = []
     monkeypatch.setattr(logging.getLogger("tasks"), "handlers", [handler := logging.Handler(logging.WARNING)])
     handler.emit = lambda record: messages.append(record.getMessage())
-    shared_prompts._say_once.cache_clear()
+    shared_prompts._warn_once_per_architecture.cache_clear()
     model = SHAPES[name]()
     draw(model, samples=1, max_new_tokens=2)
     assert not messages, "with one sample a prompt there is nothing to share"

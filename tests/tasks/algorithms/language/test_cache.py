@@ -6,7 +6,7 @@ from transformers import MistralConfig, MistralForCausalLM
 from transformers.cache_utils import DynamicCache, DynamicLayer
 
 from tasks.algorithms.language import rollouts
-from tasks.algorithms.language.cache import RoomyLayer, make_room, other_layers
+from tasks.algorithms.language.cache import RoomyLayer, list_unsupported_cache_layers, reserve_cache_room
 from tests.tasks.architectures import SHAPES, SLIDING
 from tests.tasks.tiny import ARCHITECTURES, SIZES, llama
 
@@ -15,7 +15,7 @@ ENDS = [0, 5, 11]
 
 
 def draw(model, temperature, samples):
-    [drawn] = rollouts.sample(
+    [drawn] = rollouts.sample_rollouts(
         model,
         PROMPTS,
         samples=samples,
@@ -45,7 +45,7 @@ def mistral(seed=0):
 def test_samples_are_those_with_transformers_own_cache(architecture, temperature, samples, monkeypatch):
     model = {**ARCHITECTURES, "mistral": mistral}[architecture]()
     ours = draw(model, temperature, samples)
-    monkeypatch.setattr(rollouts, "shared_prompts", lambda model, samples: nullcontext(select_only))
+    monkeypatch.setattr(rollouts, "use_shared_prompt_attention", lambda model, samples: nullcontext(select_only))
     theirs = draw(model, temperature, samples)
     assert ours.responses() == theirs.responses()
     assert torch.equal(ours.ended, theirs.ended)
@@ -56,7 +56,7 @@ def test_samples_are_those_with_transformers_own_cache(architecture, temperature
 def test_only_plain_layers_are_replaced():
     def kinds(model):
         cache = model(torch.tensor([PROMPTS[0]]), use_cache=True).past_key_values
-        make_room(cache, torch.tensor([0, 0]), 3)
+        reserve_cache_room(cache, torch.tensor([0, 0]), 3)
         assert all(len(layer.keys) == 2 for layer in cache.layers), "each is repeated"
         return {type(layer) is RoomyLayer for layer in cache.layers}
 
@@ -73,7 +73,7 @@ def layers(rows, room):
     ours, theirs = DynamicCache(), DynamicCache()
     for cache in (ours, theirs):
         cache.update(*states(2, 4, 0), 0)
-    make_room(ours, rows, room)
+    reserve_cache_room(ours, rows, room)
     theirs.batch_select_indices(rows)
     assert type(theirs.layers[0]) is DynamicLayer
     return ours.layers[0], theirs.layers[0]
@@ -130,4 +130,4 @@ def test_a_model_samples_from_it():
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_layers_that_cannot_be_closed_up_are_known_before_anything_is_played(name):
-    assert bool(other_layers(SHAPES[name]())) == (name in SLIDING)
+    assert bool(list_unsupported_cache_layers(SHAPES[name]())) == (name in SLIDING)

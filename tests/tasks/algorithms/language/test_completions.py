@@ -3,7 +3,13 @@ from math import log
 import pytest
 import torch
 
-from tasks.algorithms.language.completions import Completions, make_completions, response_logps, states, token_logps
+from tasks.algorithms.language.completions import (
+    Completions,
+    compute_response_logps,
+    compute_response_states,
+    compute_token_logps,
+    make_completions,
+)
 from tests.tasks.tiny import ARCHITECTURES, BIGRAMS, END, Bigrams
 
 # Prompt 0 1, responses 1 end and 1 1 end; prompt 1, response 0 0 (cut off). Padding is the end token.
@@ -19,9 +25,9 @@ def test_masks_come_from_lengths():
 
 
 def test_token_logps_by_hand():
-    logps = token_logps(Bigrams(BIGRAMS), BATCH)
+    logps = compute_token_logps(Bigrams(BIGRAMS), BATCH)
     torch.testing.assert_close(logps, torch.tensor(BY_HAND))
-    sums = response_logps(Bigrams(BIGRAMS), BATCH)
+    sums = compute_response_logps(Bigrams(BIGRAMS), BATCH)
     torch.testing.assert_close(sums, torch.tensor([log(0.6 * 0.3), log(0.6 * 0.6 * 0.3), log(0.1 * 0.5)]))
 
 
@@ -47,14 +53,14 @@ def wrong(owner=BATCH.owner, mask=BATCH.mask, ahead=1, reduce=torch.sum):
     ],
 )
 def test_known_mistakes_give_another_sum(mistake):
-    ours = response_logps(Bigrams(BIGRAMS), BATCH)
+    ours = compute_response_logps(Bigrams(BIGRAMS), BATCH)
     torch.testing.assert_close(wrong(), ours)
     assert (wrong(**mistake) - ours).abs().max() > 0.1
 
 
 def test_temperature_divides_the_logits():
     """At temperature 1/2 probabilities are squared and normalised again: 0.6 -> 0.36 / (0.01 + 0.36 + 0.09)."""
-    logps = token_logps(Bigrams(BIGRAMS), BATCH, temperature=0.5)
+    logps = compute_token_logps(Bigrams(BIGRAMS), BATCH, temperature=0.5)
     torch.testing.assert_close(logps[0, 0].item(), log(0.36 / 0.46))
     assert logps[0, 0].item() != pytest.approx(log(0.6) / 0.5), "dividing log-probabilities forgets to normalise"
 
@@ -76,7 +82,7 @@ def test_sharing_a_prompt_changes_neither_value_nor_gradient(architecture):
     weight = torch.arange(1.0, 7.0)
     found = []
     for compute in (
-        lambda: response_logps(model, make_completions(PROMPTS, OWNER, RESPONSES, pad=2)),
+        lambda: compute_response_logps(model, make_completions(PROMPTS, OWNER, RESPONSES, pad=2)),
         lambda: torch.stack([alone(model, PROMPTS[o], r).sum() for o, r in zip(OWNER, RESPONSES, strict=True)]),
     ):
         model.zero_grad()
@@ -89,7 +95,7 @@ def test_sharing_a_prompt_changes_neither_value_nor_gradient(architecture):
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_states_stand_before_each_token_and_after_the_last(architecture):
     body = ARCHITECTURES[architecture]().base_model
-    hidden = states(body, make_completions(PROMPTS, OWNER, RESPONSES, pad=2))
+    hidden = compute_response_states(body, make_completions(PROMPTS, OWNER, RESPONSES, pad=2))
     assert hidden.shape[:2] == (6, 6)
     for row, (owner, response) in enumerate(zip(OWNER, RESPONSES, strict=True)):
         prompt = PROMPTS[owner]
@@ -118,7 +124,7 @@ def test_a_part_has_the_values_of_the_whole(architecture):
     model = ARCHITECTURES[architecture]()
     batch = make_completions(PROMPTS, OWNER, RESPONSES, pad=0)
     with torch.no_grad():
-        whole = response_logps(model, batch)
+        whole = compute_response_logps(model, batch)
         for rows in ([5, 0], [2], [3, 4, 1, 0]):
-            part = response_logps(model, batch.rows(torch.tensor(rows)))
+            part = compute_response_logps(model, batch.rows(torch.tensor(rows)))
             torch.testing.assert_close(part, whole[rows], rtol=1e-4, atol=1e-5)

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from tasks.algorithms.language.degenerate import KINDS, best_answers, corrupted, with_corrupted
+from tasks.algorithms.language.degenerate import KINDS, add_corrupted_pairs, corrupt_answers, select_best_answers
 from tasks.algorithms.language.pairs import NO_LEVEL, Pairs
 from tests.tasks.tiny import completions
 
@@ -24,7 +24,7 @@ def texts(batch):
 
 def made(kind, seed=0):
     batch = completions(PROMPTS, RESPONSES, pad=0)
-    return corrupted(batch, [0, 3], [kind] * 2, 16, torch.Generator().manual_seed(seed))
+    return corrupt_answers(batch, [0, 3], [kind] * 2, 16, torch.Generator().manual_seed(seed))
 
 
 def test_cut_off_and_unending_by_hand():
@@ -58,12 +58,12 @@ def test_each_belongs_to_the_prompt_of_its_answer(kind):
 
 
 def test_best_answers_are_rejected_by_none():
-    assert best_answers(pairs()) == [0, 3]
-    assert best_answers(pairs([(2, 4), (3, 4), (3, 2)])) == [3], "and not the first that is chosen"
+    assert select_best_answers(pairs()) == [0, 3]
+    assert select_best_answers(pairs([(2, 4), (3, 4), (3, 2)])) == [3], "and not the first that is chosen"
 
 
 def test_one_more_pair_a_prompt_whose_worse_side_is_the_corruption():
-    before, after = pairs(), with_corrupted(pairs(), 0.25, 16, torch.Generator().manual_seed(0))
+    before, after = pairs(), add_corrupted_pairs(pairs(), 0.25, 16, torch.Generator().manual_seed(0))
     for name in ("chosen", "rejected", "weight", "level", "index"):
         was, now = getattr(before, name), getattr(after, name)
         assert torch.equal(now[: len(was)], was), name
@@ -80,7 +80,7 @@ def test_one_more_pair_a_prompt_whose_worse_side_is_the_corruption():
 def test_every_kind_is_drawn():
     found = set()
     for seed in range(30):
-        after = with_corrupted(pairs(), 1.0, 16, torch.Generator().manual_seed(seed))
+        after = add_corrupted_pairs(pairs(), 1.0, 16, torch.Generator().manual_seed(seed))
         found.add(tuple(texts(after.responses)[6]))
     assert {(10, 11, 12), (10, 11, 12, 13, 10)} <= found
     assert any(sorted(text) == [2, 10, 11, 12, 13] for text in found)

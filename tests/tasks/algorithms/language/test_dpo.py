@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tasks.algorithms.language import dpo, rollouts
-from tasks.algorithms.language.completions import response_logps, token_logps
+from tasks.algorithms.language.completions import compute_response_logps, compute_token_logps
 from tasks.algorithms.language.dpo import MarginLoss
 from tasks.algorithms.language.pairs import NO_LEVEL, Pairs
 from tests.tasks.bandits import Table
@@ -122,9 +122,9 @@ RESPONSES = completions([[3, 4], [3, 4], [5]], [[7, 2], [8, 9, 10, 2], [6, 2]], 
 def test_a_step_by_hand():
     """The row of `fit` compared with sums of token log-probabilities; a mean over tokens would differ."""
     model, reference_model = llama(1), llama(2)
-    known = dpo.reference_logps(reference_model, [RESPONSES])
+    known = dpo.compute_reference_logps(reference_model, [RESPONSES])
     with torch.no_grad():
-        logps = token_logps(model, RESPONSES)
+        logps = compute_token_logps(model, RESPONSES)
         sums, means = logps.sum(1), logps.sum(1) / RESPONSES.mask.sum(1)
     optimizer = make_optimizer(model, 0.001, 1, clip=1.0)
     row = next(dpo.fit(model, [pairs_of(RESPONSES, [0, 2], [1, 1])], optimizer, reference=known, objective=DPO))
@@ -153,8 +153,8 @@ def test_the_likelihood_of_the_chosen_is_added_to_any_loss(loss):
     """
     pairs = pairs_of(RESPONSES, [1, 2], [0, 0])
     with torch.no_grad():
-        sums = response_logps(llama(1), RESPONSES).tolist()
-    known = None if loss == "simpo" else dpo.reference_logps(llama(2), [RESPONSES])
+        sums = compute_response_logps(llama(1), RESPONSES).tolist()
+    known = None if loss == "simpo" else dpo.compute_reference_logps(llama(2), [RESPONSES])
 
     def row(nll):
         optimizer = make_optimizer(model := llama(1), 0.001, 1, clip=1.0)
@@ -183,7 +183,7 @@ def test_a_padded_batch_is_its_responses_one_by_one(asked):
     scores = asked.scores(logps, known if asked.needs_reference else None, torch.tensor([2, 4, 2]))
     expected = asked.losses(scores[[0, 2]] - scores[[1, 1]]).mean().item()
     optimizer = make_optimizer(model := llama(1), 0.001, 1, clip=1.0)
-    reference = dpo.reference_logps(llama(2), [RESPONSES]) if asked.needs_reference else None
+    reference = dpo.compute_reference_logps(llama(2), [RESPONSES]) if asked.needs_reference else None
     row = next(dpo.fit(model, [pairs_of(RESPONSES, [0, 2], [1, 1])], optimizer, reference=reference, objective=asked))
     assert row["loss"] == pytest.approx(expected, rel=1e-4)
     assert row["rewards/margins"] == pytest.approx(BETA * (scores[[0, 2]] - scores[[1, 1]]).mean().item(), rel=1e-3)
@@ -193,19 +193,19 @@ def test_a_padded_batch_is_its_responses_one_by_one(asked):
 def test_it_starts_at_log_two_with_dropout_off():
     """The policy is its own reference at first, so with dropout off in both every ratio is exactly one."""
     model = gpt2(resid_pdrop=0.5, embd_pdrop=0.5, attn_pdrop=0.5).train()
-    known = dpo.reference_logps(model, [RESPONSES])
+    known = dpo.compute_reference_logps(model, [RESPONSES])
     model.train()
     optimizer = make_optimizer(model, 0.001, 1, clip=1.0)
     row = next(dpo.fit(model, [pairs_of(RESPONSES, [0], [1])], optimizer, reference=known, objective=DPO))
     assert row["loss"] == pytest.approx(log(2), abs=1e-6)
     assert row["logps/chosen_change"] == pytest.approx(0, abs=1e-5)
-    dropped = response_logps(model.train(), RESPONSES)
-    assert (dropped - response_logps(model.eval(), RESPONSES)).abs().max() > 0.1, "dropout would show"
+    dropped = compute_response_logps(model.train(), RESPONSES)
+    assert (dropped - compute_response_logps(model.eval(), RESPONSES)).abs().max() > 0.1, "dropout would show"
 
 
 def test_references_are_found_by_their_place_in_the_whole_set():
     model = llama(1)
-    known = dpo.reference_logps(model, [RESPONSES])
+    known = dpo.compute_reference_logps(model, [RESPONSES])
     part = completions([[5], [3, 4]], [[6, 2], [8, 9, 10, 2]], pad=2)
     level = torch.tensor([NO_LEVEL])
     pairs = Pairs(part, torch.tensor([2, 1]), torch.tensor([0]), torch.tensor([1]), torch.ones(1), level)
@@ -217,9 +217,12 @@ def test_references_are_made_batch_by_batch_in_order():
     model = llama(1)
     halves = [completions([[3, 4]], [[7, 2]], pad=2), completions([[3, 4], [5]], [[8, 9, 10, 2], [6, 2]], pad=2)]
     torch.testing.assert_close(
-        dpo.reference_logps(model, halves), dpo.reference_logps(model, [RESPONSES]), rtol=1e-4, atol=1e-5
+        dpo.compute_reference_logps(model, halves),
+        dpo.compute_reference_logps(model, [RESPONSES]),
+        rtol=1e-4,
+        atol=1e-5,
     )
-    assert not dpo.reference_logps(model, halves).requires_grad
+    assert not dpo.compute_reference_logps(model, halves).requires_grad
 
 
 A, B = 1, 2
@@ -227,7 +230,7 @@ A, B = 1, 2
 
 def share_of_a(model):
     """Of the answers A and B to the prompt 0, the share of A among 4,000 samples."""
-    drawn = rollouts.sample(
+    drawn = rollouts.sample_rollouts(
         model, [[0]], samples=4000, max_new_tokens=1, temperature=1.0, end_tokens=[], seed=0, batch_size=1
     )
     tokens = next(iter(drawn)).tokens[:, 0]
@@ -245,12 +248,12 @@ def bandit(asked, preferred, other, *, steps=110):
     """
     model = Table(1, spread=0.3)
     answers = completions([[0], [0]], [[A], other], pad=3)
-    known = dpo.reference_logps(model, [answers])
+    known = dpo.compute_reference_logps(model, [answers])
     before, optimizer = share_of_a(model), make_optimizer(model, 0.25, steps, clip=1.0)
     reference = known if asked.needs_reference else None
     batches = [pairs_of(answers, *preferred)] * steps
     rows = list(dpo.fit(model, batches, optimizer, reference=reference, objective=asked))
-    scores = asked.scores(dpo.reference_logps(model, [answers]), reference, answers.mask.sum(1))
+    scores = asked.scores(dpo.compute_reference_logps(model, [answers]), reference, answers.mask.sum(1))
     return (scores[0] - scores[1]).item(), rows, before, share_of_a(model)
 
 
@@ -297,7 +300,7 @@ def test_without_a_dissenting_label_ipo_stops_and_dpo_does_not():
 
 def test_the_margin_grows():
     model = llama(1, num_hidden_layers=1)
-    known = dpo.reference_logps(model, [RESPONSES])
+    known = dpo.compute_reference_logps(model, [RESPONSES])
     pairs = pairs_of(RESPONSES, [0, 2], [1, 1])
     rows = list(dpo.fit(model, [pairs] * 8, make_optimizer(model, 0.005, 8, clip=1.0), reference=known, objective=DPO))
     assert rows[0]["rewards/margins"] == pytest.approx(0, abs=1e-5)

@@ -11,7 +11,7 @@ from tasks.algorithms.language.completions import make_completions
 from tasks.algorithms.language.experience import (
     Experience,
     check_rewards,
-    summary,
+    summarise_samples,
 )
 from tests.tasks.bandits import Table, collector, expected_reward, graded, probabilities, with_end
 
@@ -24,7 +24,7 @@ EXPERIENCE = Experience(
 
 def test_the_summary_by_hand():
     """Over real tokens only: 8 of them, four of probability 1/2, three of 1/4 and one of 1."""
-    assert summary(EXPERIENCE) == pytest.approx(
+    assert summarise_samples(EXPERIENCE) == pytest.approx(
         {
             "reward": 0.5,
             "reward_std": (0.5 / 3) ** 0.5,
@@ -39,13 +39,13 @@ def test_the_summary_by_hand():
 
 def test_a_single_response_has_no_spread():
     one = Experience(BATCH.rows(torch.tensor([0])), LOGPS[:1], torch.tensor([1.0]), torch.tensor([True]))
-    assert summary(one)["reward_std"] == 0.0
+    assert summarise_samples(one)["reward_std"] == 0.0
 
 
 def test_the_entropy_is_that_of_the_policy():
     """The mean of -log pi over 1,200 samples against the sum over the vocabulary."""
     policy = Table(0, spread=1.0)
-    found = summary(collector(policy, graded, samples=400)(0))["entropy"]
+    found = summarise_samples(collector(policy, graded, samples=400)(0))["entropy"]
     with torch.no_grad():
         exact = -(probabilities(policy) * probabilities(policy).log()).sum(1).mean().item()
     assert found == pytest.approx(exact, abs=0.05)
@@ -54,13 +54,13 @@ def test_the_entropy_is_that_of_the_policy():
 def test_means_are_of_the_rewards_that_are_there():
     """2 and 0 of four responses, and none of four; lengths and entropy are those of all."""
     partly, wholly = (
-        summary(replace(EXPERIENCE, rewards=torch.tensor(earned)))
+        summarise_samples(replace(EXPERIENCE, rewards=torch.tensor(earned)))
         for earned in ([2.0, float("nan"), 0.0, float("nan")], [float("nan")] * 4)
     )
     assert (partly["reward"], partly["reward_std"], partly["reward/none"]) == (1.0, pytest.approx(2**0.5), 0.5)
     assert (wholly["reward"], wholly["reward_std"], wholly["reward/none"]) == (0.0, 0.0, 1.0)
     same = ("entropy", "completions/mean_length", "completions/clipped_ratio")
-    assert all(partly[name] == wholly[name] == summary(EXPERIENCE)[name] for name in same)
+    assert all(partly[name] == wholly[name] == summarise_samples(EXPERIENCE)[name] for name in same)
 
 
 @pytest.mark.parametrize("bad", [float("inf"), -float("inf")])

@@ -14,7 +14,7 @@ from tasks.algorithms.language.grpo import GrpoSettings
 from tasks.algorithms.language.kl import AdaptiveKl
 from tasks.algorithms.language.ppo import PpoSettings
 from tasks.algorithms.language.reinforce import ReinforceSettings, RunningMean
-from tasks.language.reporting.fault_warnings import held_by_nothing
+from tasks.language.reporting.fault_warnings import iterate_ineffective_kl_warnings
 from tests.conftest import PARAMS
 from tests.seams import ROOT
 from tests.tasks.bandits import END, VOCABULARY, Table, collector, graded, probabilities, rewards
@@ -82,7 +82,7 @@ def held(kl_in_loss):
     collect = collector(policy, graded, samples=128)
     with torch.enable_grad():
         rows = [*grpo.fit(policy, collect, optimizer, asked, start=0, steps=100, reference=reference)]
-    return kl(policy, reference), [*held_by_nothing({"grpo": pd.DataFrame(rows)})]
+    return kl(policy, reference), [*iterate_ineffective_kl_warnings({"grpo": pd.DataFrame(rows)})]
 
 
 def test_k1_as_a_loss_holds_nothing():

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from tasks.algorithms.language import reinforce
-from tasks.algorithms.language.completions import make_completions, token_logps
+from tasks.algorithms.language.completions import compute_token_logps, make_completions
 from tasks.algorithms.language.critic import Critic
 from tasks.algorithms.language.experience import Experience
 from tasks.algorithms.language.policy_gradient import gradient_variance
@@ -34,7 +34,7 @@ def brute_force(policy, batch, advantages, parts):
     gradients = []
     for rows in parts:
         policy.zero_grad()
-        logps = token_logps(policy, batch)[rows]
+        logps = compute_token_logps(policy, batch)[rows]
         (-(advantages[rows] * logps).sum() / len(rows)).backward()
         gradients.append(torch.cat([p.grad.flatten() for p in policy.parameters()]).double())
     policy.zero_grad()
@@ -74,7 +74,9 @@ def test_parts_that_agree_have_no_variance():
     policy = llama(1)
     twice = make_completions([[3], [3]], [0, 1], [[1, 2], [1, 2]], pad=2)
     found = gradient_variance(policy, twice, {"none": torch.ones(2, 2)}, 2, 1.0)
-    size = sum(g.square().sum() for g in torch.autograd.grad(token_logps(policy, twice).sum(), policy.parameters()))
+    size = sum(
+        g.square().sum() for g in torch.autograd.grad(compute_token_logps(policy, twice).sum(), policy.parameters())
+    )
     assert found["none"] == pytest.approx(0, abs=1e-5 * size.item())
 
 

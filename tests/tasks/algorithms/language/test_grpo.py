@@ -3,10 +3,10 @@ import torch
 
 from tasks.algorithms.common.errors import TrainingError
 from tasks.algorithms.language import grpo
-from tasks.algorithms.language.completions import make_completions, token_logps
+from tasks.algorithms.language.completions import compute_token_logps, make_completions
 from tasks.algorithms.language.experience import Experience
 from tasks.algorithms.language.grpo import GrpoSettings, grpo_loss
-from tasks.algorithms.language.policy_gradient import Totals, policy_loss
+from tasks.algorithms.language.policy_gradient import Totals, clipped_policy_loss
 from tests.tasks.bandits import (
     Still,
     Table,
@@ -49,7 +49,7 @@ BATCH = make_completions(
 def experience(policy, earned=(1.0, 0.0, 0.7, 0.7, 0.0, 2.0), seed=None):
     """BATCH as if sampled from `policy`; with a `seed`, from a slightly different policy."""
     with torch.no_grad():
-        logps = token_logps(policy, BATCH)
+        logps = compute_token_logps(policy, BATCH)
     if seed is not None:
         logps += 0.5 * torch.randn(logps.shape, generator=torch.Generator().manual_seed(seed))
     return Experience(BATCH, logps * BATCH.mask, torch.tensor(earned), torch.ones(6, dtype=torch.bool))
@@ -114,7 +114,7 @@ def test_groups_without_spread_change_no_gradient():
     scale = [0.5 / (0.5**0.5 + 1e-4), 1 / (2**0.5 + 1e-4)]
     advantages = torch.tensor([scale[0], -scale[0], 0, 0, -scale[1], scale[1]])
     loss, _ = grpo_loss(
-        token_logps(policy, BATCH), what.logps, advantages.unsqueeze(1), BATCH.mask,
+        compute_token_logps(policy, BATCH), what.logps, advantages.unsqueeze(1), BATCH.mask,
         clip_low=LOW, clip_high=HIGH, aggregation="dapo", totals=Totals(6, int(BATCH.mask.sum()), 4),
     )  # fmt: skip
     loss.backward()
@@ -146,9 +146,9 @@ def ratios(monkeypatch, policy, what, **changes):
 
     def spy(logps, old, advantages, low, high):
         seen.append((logps.detach() - old).exp()[: len(logps)])
-        return policy_loss(logps, old, advantages, low, high)
+        return clipped_policy_loss(logps, old, advantages, low, high)
 
-    monkeypatch.setattr(grpo, "policy_loss", spy)
+    monkeypatch.setattr(grpo, "clipped_policy_loss", spy)
     return seen, trained(policy, what, **changes)[0]
 
 
@@ -172,7 +172,7 @@ def test_a_sampler_that_is_not_the_trainer_shows_before_any_update():
     used = BATCH.mask & torch.tensor(
         [[True], [True], [False], [False], [True], [True]]
     )  # the second group has no spread
-    apart = (token_logps(policy, BATCH) - hotter.logps).abs()[used].mean().item()
+    apart = (compute_token_logps(policy, BATCH) - hotter.logps).abs()[used].mean().item()
     assert apart > 0.1
     assert trained(policy, hotter, updates=2)[0]["sampling/logp_difference"] == pytest.approx(apart, abs=1e-6)
 
@@ -199,7 +199,9 @@ def test_dropout_is_off(monkeypatch):
     assert row["kl"] == pytest.approx(0, abs=1e-6)
     with torch.no_grad():
         policy.train()
-        assert (token_logps(policy, BATCH) - token_logps(policy, BATCH)).abs().max() > 0.1, "dropout would show"
+        assert (compute_token_logps(policy, BATCH) - compute_token_logps(policy, BATCH)).abs().max() > 0.1, (
+            "dropout would show"
+        )
 
 
 def test_a_reward_that_is_no_number_stops_the_training():
@@ -239,7 +241,7 @@ def test_the_temperature_is_that_of_the_sampling(monkeypatch):
     """In the policy and in the reference: the ratio is 1 and the KL 0, but not at another temperature."""
     policy = llama(1)
     with torch.no_grad():
-        logps = token_logps(policy, BATCH, 0.7)
+        logps = compute_token_logps(policy, BATCH, 0.7)
     what = Experience(BATCH, logps, torch.tensor([1.0, 0.0, 0.7, 0.7, 0.0, 2.0]), torch.ones(6, dtype=torch.bool))
     seen, row = ratios(monkeypatch, policy, what, temperature=0.7, beta=0.1, reference=llama(1))
     torch.testing.assert_close(seen[0], torch.ones_like(seen[0]), rtol=1e-4, atol=0)

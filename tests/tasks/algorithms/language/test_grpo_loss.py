@@ -10,9 +10,9 @@ from tasks.algorithms.language.grpo import grpo_loss
 from tasks.algorithms.language.policy_gradient import (
     LOG_RATIO_LIMIT,
     Totals,
-    aggregate,
+    aggregate_loss,
+    clipped_policy_loss,
     importance_weights,
-    policy_loss,
 )
 
 AGGREGATIONS = ["grpo", "bnpo", "dr_grpo", "dapo"]
@@ -31,11 +31,11 @@ CLIPPED = [[True, False, False], [False, True, False]]
 
 
 def losses(logps=LOGPS, old=OLD, advantages=EACH, low=LOW, high=HIGH):
-    return policy_loss(logps, old, advantages, low, high)[0]
+    return clipped_policy_loss(logps, old, advantages, low, high)[0]
 
 
 def test_policy_loss_by_hand():
-    values, acts = policy_loss(LOGPS, OLD, EACH, LOW, HIGH)
+    values, acts = clipped_policy_loss(LOGPS, OLD, EACH, LOW, HIGH)
     torch.testing.assert_close(values, torch.tensor(LOSSES))
     assert acts.tolist() == CLIPPED
     each = torch.tensor([[1.0, -1.0, 0.0], [-2.0, 3.0, 1.0]])
@@ -74,7 +74,7 @@ def test_where_the_clip_acts_there_is_no_gradient():
 def test_a_ratio_out_of_all_bounds_stays_finite():
     """exp(200) is infinite in single precision; with a negative advantage the upper clip does not act."""
     far = torch.tensor([[200.0, -200.0, 0.0]])
-    values, acts = policy_loss(far, torch.zeros(1, 3), torch.tensor([[-1.0]]), LOW, HIGH)
+    values, acts = clipped_policy_loss(far, torch.zeros(1, 3), torch.tensor([[-1.0]]), LOW, HIGH)
     torch.testing.assert_close(values, torch.tensor([[exp(LOG_RATIO_LIMIT), 0.8, 1.0]]))
     assert acts.tolist() == [[False, True, False]]
     assert exp(LOG_RATIO_LIMIT) < 1e9
@@ -92,7 +92,7 @@ TOTALS = Totals(sequences=4, tokens=11, max_length=10)  # of the whole batch, of
 
 @pytest.mark.parametrize("how", AGGREGATIONS)
 def test_aggregation_by_hand(how):
-    assert aggregate(VALUES, MASK, how, TOTALS).item() == pytest.approx(BY_HAND[how])
+    assert aggregate_loss(VALUES, MASK, how, TOTALS).item() == pytest.approx(BY_HAND[how])
     assert len({round(value, 6) for value in BY_HAND.values()}) == 4
     mistakes = [
         (VALUES.sum(1) / MASK.sum(1)).sum() / 4,  # padding in the sum
@@ -110,8 +110,8 @@ def test_only_grpo_s_own_aggregation_pushes_a_long_wrong_answer_down_less_at_eac
     """Of two equally wrong answers the one of 8 tokens and the one of 2 (Dr. GRPO, arXiv:2503.20783, section 3.1)."""
     logps = torch.zeros(2, 8, requires_grad=True)
     mask = torch.arange(8) < torch.tensor([[8], [2]])
-    values, _ = policy_loss(logps, torch.zeros(2, 8), torch.full((2, 1), -1.0), LOW, HIGH)
-    aggregate(values, mask, how, Totals(2, 10, 16)).backward()
+    values, _ = clipped_policy_loss(logps, torch.zeros(2, 8), torch.full((2, 1), -1.0), LOW, HIGH)
+    aggregate_loss(values, mask, how, Totals(2, 10, 16)).backward()
     push = logps.grad
     assert push.gt(0).equal(mask), "each token is made less likely"
     assert (push[0, 0] / push[1, 0]).item() == pytest.approx(ratio)
@@ -120,8 +120,8 @@ def test_only_grpo_s_own_aggregation_pushes_a_long_wrong_answer_down_less_at_eac
 def test_a_response_that_is_masked_whole_counts_nothing():
     mask = torch.tensor([[True, True, True], [False, False, False]])
     for how in AGGREGATIONS:
-        assert aggregate(VALUES, mask, how, TOTALS).isfinite()
-    assert aggregate(VALUES, mask, "grpo", TOTALS).item() == pytest.approx(3 / 4)
+        assert aggregate_loss(VALUES, mask, how, TOTALS).isfinite()
+    assert aggregate_loss(VALUES, mask, "grpo", TOTALS).item() == pytest.approx(3 / 4)
 
 
 @st.composite
@@ -140,15 +140,15 @@ def cuts(draw):
 def test_parts_add_up_to_the_whole_under_any_cut(cut, how):
     values, mask, parts = cut
     totals = Totals(len(values), int(mask.sum()), 9)
-    shares = sum(aggregate(values[part], mask[part], how, totals).item() for part in parts)
-    assert shares == pytest.approx(aggregate(values, mask, how, totals).item(), abs=1e-9)
+    shares = sum(aggregate_loss(values[part], mask[part], how, totals).item() for part in parts)
+    assert shares == pytest.approx(aggregate_loss(values, mask, how, totals).item(), abs=1e-9)
 
 
 def test_bnpo_depends_on_the_cut():
     totals = Totals(2, 5, 9)
-    parts = sum(aggregate(VALUES[i : i + 1], MASK[i : i + 1], "bnpo", totals).item() for i in range(2))
+    parts = sum(aggregate_loss(VALUES[i : i + 1], MASK[i : i + 1], "bnpo", totals).item() for i in range(2))
     assert parts == pytest.approx((9 / 3 + 10 / 2) / 2)
-    assert aggregate(VALUES, MASK, "bnpo", totals).item() == pytest.approx(19 / 5)
+    assert aggregate_loss(VALUES, MASK, "bnpo", totals).item() == pytest.approx(19 / 5)
 
 
 KNOWN = LOGPS + torch.tensor([[0.5, -0.5, 0.0], [1.0, 0.0, 50.0]])  # the reference; exp(50) is padding

@@ -8,7 +8,7 @@ import torch
 from tasks.algorithms.language import grpo
 from tasks.algorithms.language.advantages import group_advantages, step_advantages
 from tasks.algorithms.language.experience import StepRewards
-from tasks.algorithms.language.grpo import token_advantages
+from tasks.algorithms.language.grpo import compute_token_advantages
 from tests.tasks.algorithms.language.test_grpo import BATCH, Counted, asked, experience, trained
 from tests.tasks.bandits import END, Table, collector
 from tests.tasks.optimizers import make_optimizer
@@ -38,14 +38,16 @@ def test_both_kinds_of_rewards_count_by_their_weights_and_not_by_their_scale():
     """Steps 0.9, 0.5 and 0.1 deviate by 0.4; the others' 2 and 0, of weight 2 together, are 1 and 0 with a deviation of
     0.7071.
     """
-    found = token_advantages(judged(experience(llama(1)), 0.5), asked(supervision="process"))
+    found = compute_token_advantages(judged(experience(llama(1)), 0.5), asked(supervision="process"))
     steps, rest = 0.5 * 0.4 / (0.4 + 1e-4), 2 * 0.5 / (0.5**0.5 + 1e-4)
     assert found[0].tolist() == pytest.approx([steps + rest] * 2 + [0, 0])
     assert found[1].tolist() == pytest.approx([-steps - rest] * 3 + [0])
     assert not found[4:].any(), "all steps of the third group are worth the same"
-    centred = token_advantages(judged(experience(llama(1)), 0.5), asked(supervision="process", advantage="centered"))
+    centred = compute_token_advantages(
+        judged(experience(llama(1)), 0.5), asked(supervision="process", advantage="centered")
+    )
     assert centred[0].tolist() == pytest.approx([0.5 * 0.4 + 1] * 2 + [0, 0])
-    scaled = token_advantages(judged(experience(llama(1)), 0.5, 100 * OTHERS), asked(supervision="process"))
+    scaled = compute_token_advantages(judged(experience(llama(1)), 0.5, 100 * OTHERS), asked(supervision="process"))
     torch.testing.assert_close(scaled, found, rtol=1e-3, atol=0)
     summed = torch.cat([OTHERS[:2] + 0.5 * AT_ENDS[0, 1], OTHERS[2:]])
     wrong = [
@@ -60,8 +62,8 @@ def test_both_kinds_of_rewards_count_by_their_weights_and_not_by_their_scale():
 def test_without_a_process_reward_it_is_outcome_supervision(advantage):
     what = judged(experience(llama(1), OTHERS.tolist()), weight=0.0, others_weight=1.0)
     settings = asked(supervision="process", advantage=advantage)
-    expected = token_advantages(what, replace(settings, supervision="outcome")) * BATCH.mask
-    torch.testing.assert_close(token_advantages(what, settings), expected)
+    expected = compute_token_advantages(what, replace(settings, supervision="outcome")) * BATCH.mask
+    torch.testing.assert_close(compute_token_advantages(what, settings), expected)
 
 
 def test_groups_whose_steps_are_worth_the_same_cost_no_pass():

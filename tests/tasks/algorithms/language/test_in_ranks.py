@@ -20,7 +20,7 @@ from tasks.algorithms.language import (
     rollouts,
     sft,
 )
-from tasks.algorithms.language.accumulation import rank_share
+from tasks.algorithms.language.accumulation import select_rank_responses
 from tasks.algorithms.language.completions import make_completions
 from tasks.algorithms.language.critic import Critic
 from tasks.algorithms.language.experience import Experience
@@ -66,12 +66,12 @@ def of_sft(models, accumulate=2):
     optimizer = Noting(models[0])
     rows = list(sft.fit(models[0], [DEMONSTRATIONS], optimizer, accumulate))
     held_out = [DEMONSTRATIONS.rows(torch.tensor(some), 12) for some in ([0, 1], [2], [3, 4])]
-    return [*rows, sft.evaluate(models[0], held_out)], optimizer.gradients
+    return [*rows, sft.evaluate_held_out_loss(models[0], held_out)], optimizer.gradients
 
 
 def of_dpo(models, accumulate=1):
     parts = [RESPONSES.rows(rows) for rows in torch.arange(9).split(4)]
-    known = dpo.reference_logps(models[1], parts)
+    known = dpo.compute_reference_logps(models[1], parts)
     optimizer = Noting(models[0])
     fit = dpo.fit(models[0], [PAIRS], optimizer, reference=known, objective=OBJECTIVE, accumulate=accumulate)
     return [*fit], [known, *optimizer.gradients]
@@ -90,13 +90,13 @@ def of_reward_model(models, accumulate=1):
         accumulate=accumulate,
     )
     rows = [*fit, reward_model_checks.beats_corrupted(models[0], [PAIRS, PAIRS], 16, torch.Generator().manual_seed(0))]
-    return rows, [reward_model.scores(models[0], [RESPONSES, RESPONSES]), *optimizer.gradients]
+    return rows, [reward_model.score_batches(models[0], [RESPONSES, RESPONSES]), *optimizer.gradients]
 
 
 def of_labels(model, batch, accumulate=1, likelihood=0.0):
     optimizer = Noting(model)
     rows = [*labelled_reward_model.fit(model, [batch], optimizer, accumulate, likelihood)]
-    return rows, [labelled_reward_model.predicted(model, [batch, batch]), *optimizer.gradients]
+    return rows, [labelled_reward_model.predict_label_logits(model, [batch, batch]), *optimizer.gradients]
 
 
 def of_log_probabilities(model):
@@ -219,7 +219,7 @@ def test_a_mean_over_ranks_would_be_noticed(case, monkeypatch):
     def averaged(weights):
         real(weights)
         for p in weights:
-            p.grad = None if p.grad is None else p.grad / distributed.size()
+            p.grad = None if p.grad is None else p.grad / distributed.get_world_size()
 
     models = [Models() for _ in range(3)]
     expected = CASES[case](models[-1])
@@ -238,13 +238,13 @@ def test_ranks_sample_the_answers_of_one_process(ranks, temperature):
     """Rows end early and late, and a rank without prompts takes part until the last one has ended."""
     settings = {"samples": 3, "max_new_tokens": 12, "end_tokens": [0, 5, 11], "seed": 0, "batch_size": 8}
     models = [llama() for _ in range(ranks + 1)]
-    [expected] = rollouts.sample(models[-1], PROMPTS, temperature=temperature, **settings)
+    [expected] = rollouts.sample_rollouts(models[-1], PROMPTS, temperature=temperature, **settings)
     assert expected.ended.any()
     assert len(expected.mask.sum(1).unique()) > 3 or not temperature
 
     def work(rank):
-        [drawn] = rollouts.sample(models[rank], PROMPTS, temperature=temperature, shared=True, **settings)
-        assert len(drawn.ended) == 3 * len(PROMPTS[distributed.share(4)])
+        [drawn] = rollouts.sample_rollouts(models[rank], PROMPTS, temperature=temperature, shared=True, **settings)
+        assert len(drawn.ended) == 3 * len(PROMPTS[distributed.get_local_slice(4)])
         return drawn.gathered()
 
     for found in in_ranks(ranks, work):
@@ -260,6 +260,6 @@ def test_a_rank_s_share_is_balanced_in_tokens():
     by_length = make_completions([[1], [2]], [0, 1, 0, 1], [[1] * length for length in (1, 2, 30, 31)], pad=0)
     by_prompt = make_completions([[1] * 50, [2] * 50], [0, 0, 1, 1], [[1], [1], [1], [1]], pad=0)
     rows = torch.arange(4)
-    assert [part.tolist() for part in in_ranks(2, lambda _: rank_share(by_length, rows))] == [[0, 2], [1, 3]]
-    assert [part.tolist() for part in in_ranks(2, lambda _: rank_share(by_prompt, rows))] == [[0, 1], [2, 3]]
-    assert rank_share(by_length, rows) is rows
+    assert [part.tolist() for part in in_ranks(2, lambda _: select_rank_responses(by_length, rows))] == [[0, 2], [1, 3]]
+    assert [part.tolist() for part in in_ranks(2, lambda _: select_rank_responses(by_prompt, rows))] == [[0, 1], [2, 3]]
+    assert select_rank_responses(by_length, rows) is rows

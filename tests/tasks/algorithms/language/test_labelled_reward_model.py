@@ -31,20 +31,28 @@ class Still:
 def test_losses_by_hand():
     """-log p of a right answer and -log(1 - p) of a wrong one; of steps the sum over classes."""
     logits, target = torch.tensor([[0.3], [-1.2]]), torch.tensor([[1.0], [0.0]])
-    assert labelled_reward_model.losses(logits, target).tolist() == pytest.approx(
+    assert labelled_reward_model.compute_label_losses(logits, target).tolist() == pytest.approx(
         [log(1 + exp(-0.3)), log(1 + exp(-1.2))]
     )
     logits = torch.tensor([[1.0, 0.0, 2.0]] * 3)
     total = log(exp(1) + 1 + exp(2))
-    found = labelled_reward_model.losses(logits, torch.tensor([BAD, GOOD, (0.75, 0.0, 0.25)]))
+    found = labelled_reward_model.compute_label_losses(logits, torch.tensor([BAD, GOOD, (0.75, 0.0, 0.25)]))
     assert found.tolist() == pytest.approx([total - 1, total - 2, 0.75 * (total - 1) + 0.25 * (total - 2)])
 
 
 def test_a_step_is_right_where_its_likeliest_class_is_its_label():
     logits = torch.tensor([[2.0, 0.0, 1.0], [0.0, 0.0, 1.0], [0.0, 3.0, 1.0]])
-    assert labelled_reward_model.right(logits, torch.tensor([BAD, BAD, NEUTRAL])).tolist() == [True, False, True]
+    assert labelled_reward_model.is_prediction_right(logits, torch.tensor([BAD, BAD, NEUTRAL])).tolist() == [
+        True,
+        False,
+        True,
+    ]
     logits = torch.tensor([[0.2], [0.2], [-0.2]])
-    assert labelled_reward_model.right(logits, torch.tensor([[1.0], [0.0], [0.0]])).tolist() == [True, False, True]
+    assert labelled_reward_model.is_prediction_right(logits, torch.tensor([[1.0], [0.0], [0.0]])).tolist() == [
+        True,
+        False,
+        True,
+    ]
 
 
 def sequences(model):
@@ -60,7 +68,9 @@ def sequences(model):
 @pytest.mark.parametrize("tokens", ["all", "last"])
 def test_an_answer_weighs_the_same_however_long_it_is(tokens):
     model = llama_scorer()
-    row = next(labelled_reward_model.fit(model, [labelled_reward_model.outcomes(ANSWERS, RIGHT, tokens)], Still()))
+    row = next(
+        labelled_reward_model.fit(model, [labelled_reward_model.label_outcomes(ANSWERS, RIGHT, tokens)], Still())
+    )
     costs, hits = [], []
     for logits, right in zip(sequences(model), RIGHT, strict=True):
         p = logits.sigmoid().flatten() if right else 1 - logits.sigmoid().flatten()
@@ -73,7 +83,7 @@ def test_an_answer_weighs_the_same_however_long_it_is(tokens):
 def test_a_step_weighs_the_same_however_many_its_answer_has():
     """And not 1 / (the steps of its answer), which another mean would give."""
     model = llama_scorer(num_labels=3)
-    row = next(labelled_reward_model.fit(model, [labelled_reward_model.steps(ANSWERS, ENDS, TARGETS)], Still()))
+    row = next(labelled_reward_model.fit(model, [labelled_reward_model.label_steps(ANSWERS, ENDS, TARGETS)], Still()))
     costs = [
         [
             -(torch.tensor(label) * logits[end].log_softmax(-1)).sum().item()
@@ -88,17 +98,17 @@ def test_a_step_weighs_the_same_however_many_its_answer_has():
 @pytest.mark.parametrize(
     "mistaken",
     [
-        lambda: labelled_reward_model.steps(
+        lambda: labelled_reward_model.label_steps(
             ANSWERS, [[end - 1 if end else end for end in one] for one in ENDS], TARGETS
         ),  # before the end
-        lambda: labelled_reward_model.steps(
+        lambda: labelled_reward_model.label_steps(
             ANSWERS, ENDS, [[label[::-1] for label in one] for one in TARGETS]
         ),  # good for bad
     ],
 )
 def test_known_mistakes_give_another_loss(mistaken):
     model = llama_scorer(num_labels=3)
-    loss = next(labelled_reward_model.fit(model, [labelled_reward_model.steps(ANSWERS, ENDS, TARGETS)], Still()))[
+    loss = next(labelled_reward_model.fit(model, [labelled_reward_model.label_steps(ANSWERS, ENDS, TARGETS)], Still()))[
         "loss"
     ]
     assert abs(next(labelled_reward_model.fit(model, [mistaken()], Still()))["loss"] - loss) > 0.02
@@ -129,8 +139,8 @@ NOT_BAD = [[(1.0 - bad,) for bad, _, _ in one] for one in TARGETS]
 @pytest.mark.parametrize(
     ("batch", "ends", "labels"),
     [
-        (labelled_reward_model.steps(ANSWERS, ENDS, NOT_BAD), ENDS, [1.0, 0.0, 1.0, 1.0, 0.25]),
-        (labelled_reward_model.outcomes(ANSWERS, RIGHT, "last"), [[3], [1], [2]], [1.0, 0.0, 1.0]),
+        (labelled_reward_model.label_steps(ANSWERS, ENDS, NOT_BAD), ENDS, [1.0, 0.0, 1.0, 1.0, 0.25]),
+        (labelled_reward_model.label_outcomes(ANSWERS, RIGHT, "last"), [[3], [1], [2]], [1.0, 0.0, 1.0]),
     ],
     ids=["process", "outcome"],
 )
@@ -142,7 +152,9 @@ def test_log_probabilities_say_what_is_right_by_hand(batch, ends, labels):
     hits = [(p > 0.5) == (label > 0.5) for p, label in zip(said, labels, strict=True)]
     assert row["loss"] == pytest.approx(sum(costs) / len(costs), rel=1e-4)
     assert row["accuracy"] == pytest.approx(sum(hits) / len(hits))
-    assert labelled_reward_model.predicted(model, [batch]).sigmoid().flatten().tolist() == pytest.approx(said, rel=1e-4)
+    assert labelled_reward_model.predict_label_logits(model, [batch]).sigmoid().flatten().tolist() == pytest.approx(
+        said, rel=1e-4
+    )
     kept = next(labelled_reward_model.fit(model, [batch], Still(), likelihood=0.7))
     unlikely = [label * (2.0 - log(p / (1 - p)) / 1.5) for p, label in zip(said, labels, strict=True)]
     assert kept["loss"] == pytest.approx((sum(costs) + 0.7 * sum(unlikely)) / len(costs), rel=1e-4)
@@ -151,11 +163,15 @@ def test_log_probabilities_say_what_is_right_by_hand(batch, ends, labels):
 
 def test_predictions_stand_in_order():
     model = llama_scorer(num_labels=3)
-    batch = labelled_reward_model.steps(ANSWERS, ENDS, TARGETS)
+    batch = labelled_reward_model.label_steps(ANSWERS, ENDS, TARGETS)
     expected = torch.cat([logits[ends] for logits, ends in zip(sequences(model), ENDS, strict=True)])
-    torch.testing.assert_close(labelled_reward_model.predicted(model, [batch]), expected.detach(), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(
+        labelled_reward_model.predict_label_logits(model, [batch]), expected.detach(), rtol=1e-4, atol=1e-5
+    )
     rows = [batch.rows(torch.tensor([row])) for row in range(3)]
-    torch.testing.assert_close(labelled_reward_model.predicted(model, rows), expected.detach(), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(
+        labelled_reward_model.predict_label_logits(model, rows), expected.detach(), rtol=1e-4, atol=1e-5
+    )
 
 
 @pytest.mark.parametrize(("kind", "steps", "learning_rate"), [("head", 30, 0.01), ("log_probability", 25, 0.02)])
@@ -175,7 +191,7 @@ def test_it_is_learnt_which_steps_are_bad(kind, steps, learning_rate):
         labels = [[GOOD if asked == given else BAD, GOOD] for asked, given in some]
         if kind == "log_probability":
             labels = [[(1.0 - bad,) for bad, _, _ in one] for one in labels]
-        return labelled_reward_model.steps(responses, [[1, 3]] * len(some), labels)
+        return labelled_reward_model.label_steps(responses, [[1, 3]] * len(some), labels)
 
     train, held_out = batch(cases[:130]), batch(cases[130:])
     if kind == "head":
@@ -186,9 +202,9 @@ def test_it_is_learnt_which_steps_are_bad(kind, steps, learning_rate):
     rows = list(
         labelled_reward_model.fit(model, [train] * steps, make_optimizer(model, learning_rate, steps, clip=1.0))
     )
-    found = labelled_reward_model.predicted(model, [held_out])
-    accuracy = labelled_reward_model.right(found, held_out.target[held_out.at]).float().mean()
-    first = labelled_reward_model.right(found[::2], held_out.target[held_out.at][::2])
+    found = labelled_reward_model.predict_label_logits(model, [held_out])
+    accuracy = labelled_reward_model.is_prediction_right(found, held_out.target[held_out.at]).float().mean()
+    first = labelled_reward_model.is_prediction_right(found[::2], held_out.target[held_out.at][::2])
     assert rows[0]["loss"] > 3 * rows[-1]["loss"]
     assert accuracy > 0.9
     assert first.float().mean() > 0.85

@@ -15,18 +15,18 @@ from transformers import (
     PhiForCausalLM,
 )
 
-from tasks.algorithms.common.linear import with_fast_products
+from tasks.algorithms.common.linear import replace_linear_layers
 from tasks.algorithms.language import lm_head, sft
-from tasks.algorithms.language.completions import make_completions, token_logps
-from tasks.algorithms.language.lm_head import chunked_logps, deferred_head
-from tasks.algorithms.language.sequences import make_batch
+from tasks.algorithms.language.completions import compute_token_logps, make_completions
+from tasks.algorithms.language.lm_head import compute_chunked_logps, defer_large_head
+from tasks.algorithms.language.sequences import make_sequence_batch
 from tests.tasks.tiny import SIZES, gpt2, llama
 
 VOCABULARY = 64
 PROMPTS, OWNER = [[3, 4, 5], [6], [7, 8]], [0, 0, 1, 2, 2, 2]
 RESPONSES = [[7, 8, 2], [9, 2], [10, 11, 12, 13, 2], [1], [2, 2], [60, 3, 2]]
 COMPLETIONS = make_completions(PROMPTS, OWNER, RESPONSES, pad=2)
-BATCH = make_batch([PROMPTS[owner] for owner in OWNER], RESPONSES, pad=2)
+BATCH = make_sequence_batch([PROMPTS[owner] for owner in OWNER], RESPONSES, pad=2)
 
 
 def phi(seed=0):
@@ -40,7 +40,7 @@ def phi(seed=0):
 MODELS = {
     "llama": lambda: llama(vocab_size=VOCABULARY),
     "llama, tied": lambda: llama(vocab_size=VOCABULARY, tie_word_embeddings=True),
-    "llama, fast products": lambda: with_fast_products(llama(vocab_size=VOCABULARY)),
+    "llama, fast products": lambda: replace_linear_layers(llama(vocab_size=VOCABULARY)),
     "gpt2": lambda: gpt2(vocab_size=VOCABULARY),
     "phi, biased": phi,
 }
@@ -55,12 +55,12 @@ def chunks(monkeypatch):
 
 def logps(model, completions=COMPLETIONS):
     weight = torch.arange(1.0, 7.0).unsqueeze(1)
-    values = token_logps(model, completions, temperature=0.7)
+    values = compute_token_logps(model, completions, temperature=0.7)
     return values, (weight * values).sum()
 
 
 def likelihood(model, batch=BATCH):
-    loss, accuracy = sft.cross_entropy(model, batch)
+    loss, accuracy = sft.cross_entropy_and_accuracy(model, batch)
     return accuracy, loss
 
 
@@ -79,8 +79,10 @@ def test_values_and_gradients_are_those_of_the_whole_tensor(name, compute, monke
     monkeypatch.setattr(lm_head, "LARGE", 1)
     monkeypatch.setattr(lm_head, "CHUNK", 3 * VOCABULARY)
     used = []
-    inner = lm_head._logits
-    monkeypatch.setattr(lm_head, "_logits", lambda rows, *more: used.append(len(rows)) or inner(rows, *more))
+    inner = lm_head._compute_scaled_logits
+    monkeypatch.setattr(
+        lm_head, "_compute_scaled_logits", lambda rows, *more: used.append(len(rows)) or inner(rows, *more)
+    )
     torch.testing.assert_close(with_gradients(model, compute), plain, rtol=1e-4, atol=2e-5)
     assert used == [3, 3, 3, 3, 3, 1] * 2, "16 response tokens, in the forward and in the backward pass"
     with torch.no_grad():
@@ -96,11 +98,11 @@ def test_gradients_in_double_precision(rows, biased, monkeypatch):
     states, tokens = torch.randn(rows, 4, dtype=torch.double, requires_grad=True), torch.randint(11, (rows,))
 
     def values(states, *_):
-        return chunked_logps(head, states, tokens, temperature=0.6)[0]
+        return compute_chunked_logps(head, states, tokens, temperature=0.6)[0]
 
     whole = (head(states) / 0.6).log_softmax(-1).gather(1, tokens[:, None]).squeeze(1)
     torch.testing.assert_close(values(states), whole)
-    assert torch.equal(chunked_logps(head, states, tokens)[1], head(states).argmax(-1))
+    assert torch.equal(compute_chunked_logps(head, states, tokens)[1], head(states).argmax(-1))
     assert torch.autograd.gradcheck(values, (states, *head.parameters()))
 
 
@@ -147,7 +149,10 @@ class Saved(torch.autograd.graph.saved_tensors_hooks):
 
 
 ANSWERS = [[*range(20)]] * 6
-LONGER = {logps: make_completions([[*range(40)]], [0] * 6, ANSWERS, 2), likelihood: make_batch([[1]] * 6, ANSWERS, 2)}
+LONGER = {
+    logps: make_completions([[*range(40)]], [0] * 6, ANSWERS, 2),
+    likelihood: make_sequence_batch([[1]] * 6, ANSWERS, 2),
+}
 
 
 @pytest.mark.parametrize("compute", LONGER)
@@ -183,7 +188,7 @@ MORE = {
 @pytest.mark.parametrize("name", MORE)
 def test_a_model_that_changes_its_logits_keeps_them(name, chunks, monkeypatch):
     model = MORE[name]()
-    with deferred_head(model, 10**9) as head:
+    with defer_large_head(model, 10**9) as head:
         assert head is None
     found = logps(model)[0]
     monkeypatch.setattr(lm_head, "LARGE", 2**30)
@@ -197,10 +202,10 @@ def test_a_cap_is_seen_where_logits_are_small():
         model.lm_head.weight.mul_(1e-4)
     plain = model.lm_head(model.model(torch.tensor([[1, 2]])).last_hidden_state)
     assert torch.allclose(model(torch.tensor([[1, 2]])).logits, plain, rtol=0, atol=1e-7)
-    with deferred_head(model, 10**9) as head:
+    with defer_large_head(model, 10**9) as head:
         assert head is None
     model = scaled(Gemma2ForCausalLM, Gemma2Config, head_dim=8, final_logit_softcapping=None)
-    with deferred_head(model, 10**9) as head:
+    with defer_large_head(model, 10**9) as head:
         assert head is model.lm_head
 
 
@@ -216,10 +221,10 @@ def test_a_head_that_is_more_than_a_linear_layer_is_used_as_it_is():
         lambda model: nn.utils.parametrizations.weight_norm(model.lm_head),
     ):
         model = llama()
-        with deferred_head(model, 10**9) as head:
+        with defer_large_head(model, 10**9) as head:
             assert head is model.lm_head
         change(model)
-        with deferred_head(model, 10**9) as head:
+        with defer_large_head(model, 10**9) as head:
             assert head is None
 
 
@@ -228,12 +233,12 @@ def test_nothing_is_left_behind():
     model = gpt2(vocab_size=VOCABULARY, resid_pdrop=0.5).train()
     tokens = torch.tensor([[1, 2, 3]])
     state = torch.get_rng_state()
-    with deferred_head(model, 10**9):
+    with defer_large_head(model, 10**9):
         pass
     assert torch.equal(torch.get_rng_state(), state)
 
     def fail():
-        with deferred_head(model, 10**9):
+        with defer_large_head(model, 10**9):
             assert model(input_ids=tokens).logits.shape == (1, 3, 32)
             raise KeyError
 
@@ -245,9 +250,9 @@ def test_nothing_is_left_behind():
 
 def test_few_logits_are_kept():
     """So the batches of the default run, which have less than a tenth of that, go the way that they always went."""
-    with deferred_head(llama(vocab_size=VOCABULARY), lm_head.LARGE // VOCABULARY - 1) as head:
+    with defer_large_head(llama(vocab_size=VOCABULARY), lm_head.LARGE // VOCABULARY - 1) as head:
         assert head is None
-    with deferred_head(llama(vocab_size=VOCABULARY), lm_head.LARGE // VOCABULARY) as head:
+    with defer_large_head(llama(vocab_size=VOCABULARY), lm_head.LARGE // VOCABULARY) as head:
         assert head is not None
 
 

@@ -3,11 +3,11 @@ import torch
 
 from tasks.algorithms.common.errors import TrainingError
 from tasks.algorithms.language import ppo
-from tasks.algorithms.language.completions import make_completions, token_logps
+from tasks.algorithms.language.completions import compute_token_logps, make_completions
 from tasks.algorithms.language.critic import Critic, explained_variance
 from tasks.algorithms.language.experience import Experience
 from tasks.algorithms.language.kl import AdaptiveKl
-from tasks.algorithms.language.ppo import PpoSettings, prepare, value_loss
+from tasks.algorithms.language.ppo import PpoSettings, clipped_value_loss, prepare_ppo_batch
 from tests.tasks.bandits import (
     Still,
     Table,
@@ -34,7 +34,7 @@ def sampled(policy, earned, seed=None, temperature=1.0):
     """Four responses to two prompts as if sampled from `policy`; with a `seed`, from a slightly different policy."""
     batch = make_completions([[4], [5, 1]], [0, 0, 1, 1], [[0, 3], [1, 2, 3], [2, 2, 2], [3]], pad=3)
     with torch.no_grad():
-        logps = token_logps(policy, batch, temperature)
+        logps = compute_token_logps(policy, batch, temperature)
     if seed is not None:
         logps = logps + 0.5 * torch.randn(logps.shape, generator=torch.Generator().manual_seed(seed))
     return Experience(batch, logps * batch.mask, torch.tensor(earned), torch.tensor([True, True, False, True]))
@@ -63,7 +63,7 @@ def test_a_sampler_that_is_not_the_trainer_shows_before_any_update():
     assert (seen[0][0], seen[0][1] is own, seen[0][2].shape) == (1, True, own.logps.shape)
     policy, mask = llama(1), apart.completions.mask
     with torch.no_grad():
-        wanted = (token_logps(policy, apart.completions) - apart.logps)[mask].abs().mean().item()
+        wanted = (compute_token_logps(policy, apart.completions) - apart.logps)[mask].abs().mean().item()
     assert next(fit(policy, Critic(llama(3)), lambda _: apart, **look))[name] == pytest.approx(wanted, abs=1e-6) != 0
 
 
@@ -76,10 +76,10 @@ def test_a_step_by_hand():
     row = next(fit(policy, critic, lambda _: what, reference=reference, clip_value=0.2, **changes))
     found = [[p.grad.clone() for p in model.parameters()] for model in (policy, critic)]
     policy.zero_grad(), critic.zero_grad()
-    mask, known = what.completions.mask, token_logps(reference, what.completions)
+    mask, known = what.completions.mask, compute_token_logps(reference, what.completions)
     with torch.no_grad():
-        base = prepare(what, what.logps, known, critic(what.completions), asked(missing_end_penalty=1.0, whiten=True, gamma=0.9, lam=0.8), 0.1)  # fmt: skip  # noqa: E501
-    logps, values = token_logps(policy, what.completions), critic(what.completions)
+        base = prepare_ppo_batch(what, what.logps, known, critic(what.completions), asked(missing_end_penalty=1.0, whiten=True, gamma=0.9, lam=0.8), 0.1)  # fmt: skip  # noqa: E501
+    logps, values = compute_token_logps(policy, what.completions), critic(what.completions)
     policy_loss, value_part, clipped, squares, ratios = 0, 0, 0, 0, 0
     for n, t in mask.nonzero().tolist():
         ratio, advantage = (logps[n, t] - what.logps[n, t]).exp(), base.advantages[n, t]
@@ -140,7 +140,7 @@ def test_the_temperature_is_that_of_the_sampling():
 def test_values_are_held_near_those_sampled_with(monkeypatch):
     """Through all epochs, and not near the latest values or the returns."""
     seen = []
-    monkeypatch.setattr(ppo, "value_loss", lambda *all_: seen.append(all_) or value_loss(*all_))
+    monkeypatch.setattr(ppo, "clipped_value_loss", lambda *all_: seen.append(all_) or clipped_value_loss(*all_))
     policy, critic = llama(1), Critic(llama(1))
     torch.nn.init.normal_(critic.head.weight, std=0.3, generator=torch.Generator().manual_seed(0))
     what = sampled(policy, (1.0, -1.0, 0.5, 0.0))
@@ -171,9 +171,9 @@ def test_updates_leave_the_sampling_policy_behind():
 def test_every_response_is_in_one_minibatch_of_an_epoch(monkeypatch):
     """Epochs and steps are shuffled differently, but reproducibly."""
     orders = []
-    losses = ppo._losses
+    losses = ppo._compute_losses
     monkeypatch.setattr(
-        ppo, "_losses", lambda *all_, **named: orders.append(all_[-1].rows.tolist()) or losses(*all_, **named)
+        ppo, "_compute_losses", lambda *all_, **named: orders.append(all_[-1].rows.tolist()) or losses(*all_, **named)
     )
     policy, critic = Table(), Critic(Table())
     what = collector(policy, one_token, samples=3)(1)
@@ -309,9 +309,9 @@ def test_a_critic_that_knows_nothing_explains_nothing():
     policy, critic = llama(1), Opinion()
     batch = make_completions([[4]], [0, 0, 0, 0], [[first, *[5] * 30] for first in range(4)], pad=3)
     with torch.no_grad():
-        logps, values = token_logps(policy, batch), critic(batch)
+        logps, values = compute_token_logps(policy, batch), critic(batch)
     what = Experience(batch, logps, torch.tensor([1.0, 1.0, 0.0, 0.0]), torch.ones(4, dtype=torch.bool))
-    lambda_returns = prepare(what, logps, logps, values, asked(lam=0.5), 0.0).returns
+    lambda_returns = prepare_ppo_batch(what, logps, logps, values, asked(lam=0.5), 0.0).returns
     assert explained_variance(values, lambda_returns, batch.mask) > 0.9
     row = next(fit(policy, critic, lambda _: what, reference=llama(1), lam=0.5))
     assert row["val/explained_variance"] < 0.0

@@ -6,7 +6,7 @@ import torch
 from tasks.algorithms.language.advantages import gae, whiten
 from tasks.algorithms.language.completions import make_completions
 from tasks.algorithms.language.experience import Experience
-from tasks.algorithms.language.ppo import PpoSettings, prepare, value_loss
+from tasks.algorithms.language.ppo import PpoSettings, clipped_value_loss, prepare_ppo_batch
 
 OLD = torch.tensor([1.0, 1.0, 1.0, 1.0])
 NOW = torch.tensor([1.1, 3.0, 3.0, -1.0])
@@ -16,13 +16,15 @@ CLIPPED = [0.9**2 / 2, 3.0**2 / 2, 2.5**2 / 2, 2.0**2 / 2]
 
 
 def test_value_loss_by_hand():
-    assert value_loss(NOW, OLD, RETURNS, 0.5).tolist() == pytest.approx(CLIPPED)
-    assert value_loss(NOW, OLD, RETURNS, 0.0).tolist() == pytest.approx([0.9**2 / 2, 9 / 2, 1 / 2, 4 / 2])
+    assert clipped_value_loss(NOW, OLD, RETURNS, 0.5).tolist() == pytest.approx(CLIPPED)
+    assert clipped_value_loss(NOW, OLD, RETURNS, 0.0).tolist() == pytest.approx([0.9**2 / 2, 9 / 2, 1 / 2, 4 / 2])
     wrong = [
-        2 * value_loss(NOW, OLD, RETURNS, 0.5),  # not halved
+        2 * clipped_value_loss(NOW, OLD, RETURNS, 0.5),  # not halved
         (1 + (NOW - OLD).clamp(-0.5, 0.5) - RETURNS).square() / 2,  # the held value alone
-        torch.min(value_loss(NOW, OLD, RETURNS, 0.0), (OLD + (NOW - OLD).clamp(-0.5, 0.5) - RETURNS).square() / 2),
-        value_loss(NOW, RETURNS, OLD, 0.5),  # held near the return
+        torch.min(
+            clipped_value_loss(NOW, OLD, RETURNS, 0.0), (OLD + (NOW - OLD).clamp(-0.5, 0.5) - RETURNS).square() / 2
+        ),
+        clipped_value_loss(NOW, RETURNS, OLD, 0.5),  # held near the return
     ]
     for mistake in wrong:
         assert (mistake - torch.tensor(CLIPPED)).abs().max() > 0.5
@@ -30,7 +32,7 @@ def test_value_loss_by_hand():
 
 def test_a_value_past_the_clip_that_nears_its_return_has_no_gradient():
     values = NOW.clone().requires_grad_()
-    value_loss(values, OLD, RETURNS, 0.5).sum().backward()
+    clipped_value_loss(values, OLD, RETURNS, 0.5).sum().backward()
     assert values.grad.tolist() == pytest.approx([-0.9, 3.0, 0.0, -2.0])
 
 
@@ -72,7 +74,9 @@ def prepared(sampled=SAMPLED, known=KNOWN, coefficient=0.1, values=VALUES, **cha
         "micro_batch": 100,
         "seed": 0,
     }
-    return prepare(sampled, sampled.logps, known, values, PpoSettings(**{**plain, **unused, **changes}), coefficient)
+    return prepare_ppo_batch(
+        sampled, sampled.logps, known, values, PpoSettings(**{**plain, **unused, **changes}), coefficient
+    )
 
 
 @pytest.mark.parametrize("whitened", [True, False])

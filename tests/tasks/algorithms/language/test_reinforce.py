@@ -3,7 +3,7 @@ import torch
 
 from tasks.algorithms.common.errors import TrainingError
 from tasks.algorithms.language import reinforce
-from tasks.algorithms.language.completions import make_completions, token_logps
+from tasks.algorithms.language.completions import compute_token_logps, make_completions
 from tasks.algorithms.language.critic import Critic
 from tasks.algorithms.language.experience import Experience
 from tasks.algorithms.language.reinforce import ReinforceSettings, RunningMean, policy_gradient_loss
@@ -101,7 +101,7 @@ BATCH = make_completions([[4], [5, 1]], [0, 0, 1, 1], [[1, 2, 3], [3], [2, 2], [
 
 def sampled(policy, earned=(1.0, -0.5, 2.0, 0.25), temperature=1.0):
     with torch.no_grad():
-        logps = token_logps(policy, BATCH, temperature)
+        logps = compute_token_logps(policy, BATCH, temperature)
     return Experience(BATCH, logps, torch.tensor(earned), torch.tensor([True, True, False, True]))
 
 
@@ -148,7 +148,7 @@ def test_a_step_by_hand(baseline):
     row = next(fit(policy, lambda _: what, critic=critic, mean=mean, **changes))
     found = [[p.grad.clone() for p in model.parameters()] for model in (policy, critic)]
     policy.zero_grad(), critic.zero_grad()
-    logps, values = token_logps(policy, BATCH, 0.7), critic(BATCH)
+    logps, values = compute_token_logps(policy, BATCH, 0.7), critic(BATCH)
     loss, value_loss = torch.zeros(()), torch.zeros(())
     for n, length in enumerate([3, 1, 2, 2]):
         for t in range(length):
@@ -177,7 +177,7 @@ def enumerated(policy, length, reward, paid=None, prompts=PROMPTS, **changes):
         for response, chance in zip(all_responses(length), row, strict=True):
             batch = make_completions([prompt], [0], [response], PAD)
             with torch.no_grad():
-                logps = token_logps(policy, batch)
+                logps = compute_token_logps(policy, batch)
             earned = torch.tensor([reward(prompt, response)])
             way = None if paid is None else torch.tensor([paid(prompt, response)])
             one = Experience(batch, logps, earned, torch.tensor([True]), paid=way)
@@ -254,7 +254,7 @@ def test_a_step_by_hand_with_rewards_on_the_way():
     what = sampled(policy)
     what = Experience(BATCH, what.logps, what.rewards, what.ended, paid=way)
     [row] = fit(policy, lambda _: what, variance_every=1)
-    logps = token_logps(policy, BATCH).detach()
+    logps = compute_token_logps(policy, BATCH).detach()
     credit = torch.tensor([[1.0, -1.0, -1.0], [-0.5, 0.0, 0.0], [2.0, 1.5, 0.0], [0.25, 0.0, 0.0]])
     assert row["loss"] == pytest.approx(-(credit * logps).sum().item() / 4, rel=1e-5)
     assert row["return_to_go"] == pytest.approx(credit.sum().item() / 8)
@@ -283,7 +283,7 @@ def test_a_mean_updated_before_it_is_used_would_bias_it():
         for response, chance in zip(all_responses(1), row, strict=True):
             earned = graded(prompt, response)
             policy.zero_grad()
-            logps = token_logps(policy, batch := make_completions([prompt], [0], [response], PAD))
+            logps = compute_token_logps(policy, batch := make_completions([prompt], [0], [response], PAD))
             one = Experience(batch, logps.detach(), torch.tensor([earned]), torch.tensor([True]))
             next(fit(policy, lambda _, one=one: one, mean=TooEarly(earned), baseline="running_mean"))
             total += chance * policy.head.weight.grad
@@ -364,7 +364,7 @@ def test_a_sampler_that_is_not_the_trainer_shows_before_the_update():
     hot = sampled(policy, temperature=2.0)
     assert next(fit(policy, lambda _: sampled(policy)))[name] == pytest.approx(0, abs=1e-6)
     with torch.no_grad():
-        wanted = (token_logps(policy, BATCH) - hot.logps)[BATCH.mask].abs().mean().item()
+        wanted = (compute_token_logps(policy, BATCH) - hot.logps)[BATCH.mask].abs().mean().item()
     row = next(fit(policy, lambda _: hot, look=lambda *of: seen.append(of)))
     assert row[name] == pytest.approx(wanted, rel=1e-4) != 0
     assert (*seen[0][:2], seen[0][2][:, 0].tolist()) == (1, hot, [1.0, -0.5, 2.0, 0.25])  # the running mean is still 0

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tasks.algorithms.language.completions import token_logps
+from tasks.algorithms.language.completions import compute_token_logps
 from tests.tasks.algorithms.language.test_reinforce import BATCH, enumerated, fit, sampled, two_tokens
 from tests.tasks.bandits import PROMPTS, Table, expected_reward, probabilities
 from tests.tasks.tiny import llama
@@ -17,7 +17,7 @@ def test_a_step_by_hand():
     what = sampled(policy, temperature=0.7)
     changes = {"kl_coefficient": COEFFICIENT, "temperature": 0.7, "gamma": 0.5, "micro_batch": 3}
     row = next(fit(policy, lambda _: what, reference=reference, **changes))
-    own, other = (token_logps(model, BATCH, 0.7).detach() for model in (policy, reference))
+    own, other = (compute_token_logps(model, BATCH, 0.7).detach() for model in (policy, reference))
     loss, kl = 0.0, 0.0
     for n, length in enumerate([3, 1, 2, 2]):
         to_go = 0.0

@@ -6,7 +6,7 @@ import torch
 from torch.nn.functional import pad
 
 from tasks.algorithms.language import reward_model, reward_model_checks
-from tasks.algorithms.language.completions import Completions, states
+from tasks.algorithms.language.completions import Completions, compute_response_states
 from tasks.algorithms.language.pairs import NO_LEVEL, TIED, Pairs
 from tests.tasks.optimizers import make_optimizer
 from tests.tasks.tiny import BIGRAMS, Bigrams, completions, llama, llama_scorer
@@ -66,10 +66,10 @@ def test_scores_are_read_at_the_last_real_token():
     """Padding is the end token, so neither the last column nor the last other token is right."""
     model = llama_scorer()
     batch = completions(PROMPTS, RESPONSES, pad=2)
-    scores = reward_model.score(model, batch)
+    scores = reward_model.score_responses(model, batch)
     alone = torch.stack([model(torch.tensor([p + r])).logits[0, 0] for p, r in zip(PROMPTS, RESPONSES, strict=True)])
     torch.testing.assert_close(scores, alone, rtol=1e-4, atol=1e-5)
-    hidden = states(model.base_model, batch)
+    hidden = compute_response_states(model.base_model, batch)
     every = model.score(hidden)[:, :, 0]
     last_column = every[:, -1]
     before_end = every[torch.arange(3), batch.mask.sum(1) - 1]
@@ -81,7 +81,7 @@ def test_log_probabilities_by_hand():
     """Beta times the mean over a response's own tokens: longer ones are not worth less."""
     model = Bigrams(BIGRAMS)
     model.config = SimpleNamespace(reward_beta=2.0)
-    found = reward_model.score(model, completions([[0], [1, 0]], [[1, 0, 2], [2]], pad=2))
+    found = reward_model.score_responses(model, completions([[0], [1, 0]], [[1, 0, 2], [2]], pad=2))
     assert found.tolist() == pytest.approx([2 * (log(0.3) + log(0.1) + log(0.2)) / 3, 2 * log(0.2)])
 
 
@@ -100,7 +100,7 @@ def test_padding_changes_neither_score_nor_gradient(kind):
     )
     found = []
     for batch in (narrow, wide):
-        scores = reward_model.score(model, batch)
+        scores = reward_model.score_responses(model, batch)
         model.zero_grad()
         scores.square().sum().backward()
         found.append((scores.detach(), [p.grad.clone() for p in model.parameters() if p.grad is not None]))
@@ -116,7 +116,7 @@ def ranking(batch, pairs, levels=None):
 
 
 def gradient(model, pairs):
-    scores = reward_model.score(model, pairs.responses)
+    scores = reward_model.score_responses(model, pairs.responses)
     zero = torch.zeros(len(pairs.chosen))
     loss = reward_model.pair_loss(scores[pairs.chosen], scores[pairs.rejected], pairs.weight, zero, 0.01)
     model.zero_grad()
@@ -138,7 +138,7 @@ def test_each_response_once_is_two_rows_a_pair():
 def test_fit_asks_of_each_pair_the_margin_of_its_level():
     model = llama_scorer()
     pairs = ranking(completions(PROMPTS, RESPONSES, pad=2), [(0, 1), (2, 1), (2, 0)], levels=[3, 1, NO_LEVEL])
-    a, b, c = reward_model.score(model, pairs.responses).tolist()
+    a, b, c = reward_model.score_responses(model, pairs.responses).tolist()
     row = next(
         reward_model.fit(
             model,
@@ -170,7 +170,7 @@ def test_fit_counts_a_tie_half_and_asks_no_margin_and_no_likelihood_of_it():
     model = llama()
     model.config.reward_beta = 0.5
     pairs = ranking(completions(PROMPTS, RESPONSES, pad=2), [(0, 1), (2, 1)], levels=[2, TIED])
-    a, b, c = reward_model.score(model, pairs.responses).tolist()
+    a, b, c = reward_model.score_responses(model, pairs.responses).tolist()
     still = make_optimizer(model, 0.001, 1, clip=1.0)
     row = next(reward_model.fit(model, [pairs], still, margins=(9.0,) * 4, centering=0.0, likelihood=3.0))
     tie = (cost(c - b) + cost(b - c)) / 2
@@ -188,7 +188,7 @@ def test_the_likelihood_of_chosen_answers_by_hand():
     def loss(likelihood):
         model = llama()
         model.config.reward_beta = 0.5
-        found = reward_model.score(model, pairs.responses).tolist()
+        found = reward_model.score_responses(model, pairs.responses).tolist()
         still = make_optimizer(model, 0.001, 1, clip=1.0)
         return found, next(
             reward_model.fit(model, [pairs], still, margins=NO_MARGINS, centering=0.0, likelihood=likelihood)
@@ -221,7 +221,7 @@ def test_calibration_by_hand():
 
 def margins(model, pairs):
     """r_w - r_l of each pair."""
-    found = reward_model.scores(model, [pairs.responses])
+    found = reward_model.score_batches(model, [pairs.responses])
     return found[pairs.chosen] - found[pairs.rejected]
 
 
@@ -266,15 +266,17 @@ def test_it_learns_a_preference_and_a_random_head_has_not():
 def test_scores_of_all_batches_in_order():
     model = llama_scorer()
     cases = [(1, 2), (3, 4), (5, 6)]
-    apart = reward_model.scores(model, [echoes([case]).responses for case in cases])
-    torch.testing.assert_close(apart, reward_model.scores(model, [echoes(cases).responses]), rtol=1e-4, atol=1e-5)
+    apart = reward_model.score_batches(model, [echoes([case]).responses for case in cases])
+    torch.testing.assert_close(
+        apart, reward_model.score_batches(model, [echoes(cases).responses]), rtol=1e-4, atol=1e-5
+    )
 
 
 def test_beats_corrupted_by_hand(monkeypatch):
     """Scored by the number of tokens, a good answer beats the one cut off, and ties with those of equal length, which
     is no win.
     """
-    monkeypatch.setattr(reward_model_checks, "score", lambda _, responses: responses.mask.sum(1).float())
+    monkeypatch.setattr(reward_model_checks, "score_responses", lambda _, responses: responses.mask.sum(1).float())
     batch = completions([[3], [3], [4], [4]], [[7, 8, 9, 2], [7, 2], [6, 2], [5, 6, 2]], pad=2)
     pairs = [ranking(batch.rows(torch.tensor(rows)), [(0, 1)]) for rows in ((0, 1), (2, 3))]
     found = reward_model_checks.beats_corrupted(torch.nn.Linear(1, 1), pairs, 16, torch.Generator().manual_seed(0))

@@ -6,7 +6,7 @@ from transformers import MptConfig, MptForCausalLM, TopPLogitsWarper
 
 from tasks.algorithms.common.errors import TrainingError
 from tasks.algorithms.language import rollouts
-from tasks.algorithms.language.completions import make_completions, token_logps
+from tasks.algorithms.language.completions import compute_token_logps, make_completions
 from tests.tasks.tiny import ARCHITECTURES, llama
 
 PROMPTS = [[3, 4, 5, 6, 7], [8], [9, 3, 1], [2, 2]]  # of different lengths, so that rows are padded on the left
@@ -15,7 +15,7 @@ ENDS = [0, 5, 11]
 
 def draw(model, prompts=PROMPTS, **changes):
     settings = {"samples": 1, "max_new_tokens": 12, "temperature": 1.0, "end_tokens": ENDS, "seed": 0, "batch_size": 8}
-    return list(rollouts.sample(model, prompts, **{**settings, **changes}))
+    return list(rollouts.sample_rollouts(model, prompts, **{**settings, **changes}))
 
 
 def generated(model, prompts, ends, length):
@@ -70,7 +70,7 @@ def test_a_streamed_response_is_the_one_that_is_sampled(architecture, temperatur
     for seed, (prompt, ends) in enumerate(zip(PROMPTS, (ENDS, ENDS[:1], [], ENDS), strict=True)):
         settings = {"max_new_tokens": 12, "temperature": temperature, "end_tokens": ends, "seed": seed}
         [drawn] = draw(model, [prompt], **settings)
-        assert [[*rollouts.stream(model, prompt, **settings)]] == drawn.responses()
+        assert [[*rollouts.stream_response_tokens(model, prompt, **settings)]] == drawn.responses()
         ended.add(bool(drawn.ended))
     assert ended == {True, False}
 
@@ -85,8 +85,8 @@ def test_log_probabilities_are_those_recomputed(architecture, temperature):
     owner = [prompt for prompt in range(len(PROMPTS)) for _ in range(8)]
     batch = make_completions(PROMPTS, owner, drawn.responses(), pad=0)
     with torch.no_grad():
-        again = token_logps(model, batch, temperature)[batch.mask]
-        other = token_logps(model, batch, 1.7 - temperature)[batch.mask]
+        again = compute_token_logps(model, batch, temperature)[batch.mask]
+        other = compute_token_logps(model, batch, 1.7 - temperature)[batch.mask]
     torch.testing.assert_close(drawn.logps[drawn.mask], again, rtol=1e-4, atol=1e-5)
     assert (drawn.logps[drawn.mask] - other).abs().max() > 0.1, "another temperature's are not"
     assert not drawn.logps[~drawn.mask].any()
@@ -144,9 +144,9 @@ def test_sampled_frequencies_are_the_model_s_probabilities():
 def test_a_nucleus_by_hand():
     distribution = torch.tensor([[0.1, 0.5, 0.3, 0.1], [0.25, 0.25, 0.25, 0.25]]).log()
     expected = [[0, 0.625, 0.375, 0], [0.5, 0.5, 0, 0]]  # of equals the first are kept
-    torch.testing.assert_close(rollouts.nucleus(distribution, 0.5001).exp()[0], torch.tensor(expected[0]))
-    torch.testing.assert_close(rollouts.nucleus(distribution, 0.49).exp()[1], torch.tensor(expected[1]))
-    torch.testing.assert_close(rollouts.nucleus(distribution, 1e-9).exp()[0], torch.tensor([0.0, 1, 0, 0]))
+    torch.testing.assert_close(rollouts.apply_top_p(distribution, 0.5001).exp()[0], torch.tensor(expected[0]))
+    torch.testing.assert_close(rollouts.apply_top_p(distribution, 0.49).exp()[1], torch.tensor(expected[1]))
+    torch.testing.assert_close(rollouts.apply_top_p(distribution, 1e-9).exp()[0], torch.tensor([0.0, 1, 0, 0]))
 
 
 @given(
@@ -159,7 +159,7 @@ def test_a_nucleus_is_transformers_own(logits, top_p, seed):
     if (edges - top_p).abs().min() < 1e-4:
         return
     expected = TopPLogitsWarper(top_p)(None, row.clone()).log_softmax(-1)
-    torch.testing.assert_close(rollouts.nucleus(row, top_p), expected)
+    torch.testing.assert_close(rollouts.apply_top_p(row, top_p), expected)
 
 
 def test_frequencies_of_top_p_are_those_of_the_nucleus():
@@ -171,7 +171,7 @@ def test_frequencies_of_top_p_are_those_of_the_nucleus():
     [drawn] = draw(model, [[3, 1]], top_p=0.7, **settings)
     counts = torch.bincount(drawn.tokens[:, 0], minlength=8)
     with torch.no_grad():
-        inside = rollouts.nucleus((model(torch.tensor([[3, 1]])).logits[:, -1] / 0.7).log_softmax(-1), 0.7)[0]
+        inside = rollouts.apply_top_p((model(torch.tensor([[3, 1]])).logits[:, -1] / 0.7).log_softmax(-1), 0.7)[0]
     held = inside.isfinite()
     assert 1 < held.sum() < 8
     assert not counts[~held].any()
@@ -217,7 +217,9 @@ def test_rollouts_as_completions():
     assert batch.owner.tolist() == [0, 0, 0, 1, 1, 1]
     assert torch.equal(batch.mask, drawn.mask)
     with torch.no_grad():
-        again, other = (token_logps(model, drawn.completions(asked, pad=2)) for asked in (prompts, prompts[::-1]))
+        again, other = (
+            compute_token_logps(model, drawn.completions(asked, pad=2)) for asked in (prompts, prompts[::-1])
+        )
     torch.testing.assert_close(drawn.logps, again, rtol=1e-4, atol=1e-4)
     assert (drawn.logps - other).abs().max() > 0.1
 
@@ -242,4 +244,4 @@ def test_a_prompt_longer_than_the_model_s_positions_is_one_line(name, make):
     ):
         draw(model, [[4], [3] * 9], max_new_tokens=1, batch_size=1)
     with pytest.raises(TrainingError, match="a prompt has 9 tokens"):
-        next(rollouts.stream(model, [3] * 9, max_new_tokens=1, temperature=1.0, end_tokens=(), seed=0))
+        next(rollouts.stream_response_tokens(model, [3] * 9, max_new_tokens=1, temperature=1.0, end_tokens=(), seed=0))

@@ -5,7 +5,7 @@ a step does.
 import pytest
 import torch
 
-from tasks.algorithms.language.completions import make_completions, token_logps
+from tasks.algorithms.language.completions import compute_token_logps, make_completions
 from tasks.algorithms.language.critic import Critic
 from tasks.algorithms.language.experience import Experience
 from tests.tasks.algorithms.language import test_grpo, test_ppo, test_reinforce
@@ -23,7 +23,7 @@ def test_where_the_sampler_is_not_the_trainer_the_first_ratio_is_one():
     """
     policy = llama(1)
     what = test_grpo.experience(policy, seed=3)
-    weights = (token_logps(policy, BATCH).detach() - what.logps).exp().clamp(max=1.5)
+    weights = (compute_token_logps(policy, BATCH).detach() - what.logps).exp().clamp(max=1.5)
     taken = BATCH.mask & torch.tensor([1, 1, 0, 0, 1, 1]).bool().unsqueeze(1)  # the second group has no spread
     [row] = test_grpo.trained(policy, what, old_from_sampler=False, importance_cap=1.5)
     assert row["clip_ratio"] == 0
@@ -77,7 +77,7 @@ def test_importance_weights_scale_each_token_s_part_of_the_gradient():
     policy = llama(1)
     batch = make_completions([[3, 4], [5]], [0, 1], [[7, 2], [8, 9, 2]], pad=2)
     with torch.no_grad():
-        logps = token_logps(policy, batch)
+        logps = compute_token_logps(policy, batch)
     sampled = (logps - torch.tensor([[0.1, -0.5, 0.0], [0.3, 2.0, -1.0]])) * batch.mask
     what = Experience(batch, sampled, torch.tensor([1.0, -0.5]), torch.ones(2, dtype=torch.bool))
     [row] = test_reinforce.fit(policy, lambda _: what, importance_cap=1.2)
@@ -95,7 +95,7 @@ def test_where_the_sampler_is_not_the_trainer_ratio_and_kl_are_the_trainer_s_and
     what, name = test_ppo.sampled(policy, (1.0, -0.5, 2.0, 0.0), seed=5), "sampling/importance_sampling_ratio/mean"
     look = {"reference": reference, "minibatches": 1, "epochs": 1}
     with torch.no_grad():
-        logps, known = (token_logps(model, what.completions) for model in (policy, reference))
+        logps, known = (compute_token_logps(model, what.completions) for model in (policy, reference))
         weights = (logps - what.logps).exp().clamp(max=1.1)
     mask, seen = what.completions.mask, []
     optimizers = [make_optimizer(model, 1e-9, 9, clip=1.0) for model in (llama(1), Critic(llama(3)))]

@@ -7,40 +7,40 @@ from tasks.algorithms.language import sft
 from tasks.algorithms.language.sequences import (
     OPEN,
     POOL,
-    batches_per_run,
-    grouped,
-    make_batch,
-    pack,
-    packed,
-    shuffled,
+    assign_documents_to_rows,
+    count_batches,
+    iterate_length_grouped_batches,
+    iterate_shuffled_batches,
+    make_sequence_batch,
+    pack_documents,
 )
 from tests.tasks.tiny import ARCHITECTURES, llama
 
 
 def test_masks_come_from_lengths():
     """Prompt 0 1, response 1 end; prompt 1, response 0 0, cut off. Padding is the end token, 2."""
-    batch = make_batch([[0, 1], [1]], [[1, 2], [0, 0]], pad=2)
+    batch = make_sequence_batch([[0, 1], [1]], [[1, 2], [0, 0]], pad=2)
     assert batch.tokens.tolist() == [[0, 1, 1, 2], [1, 0, 0, 2]]
     assert batch.attention.tolist() == [[True, True, True, True], [True, True, True, False]]
     assert batch.response.tolist() == [[False, False, True, True], [False, True, True, False]]
 
 
 def test_shuffled_gives_every_index_once_an_epoch():
-    batches = list(shuffled(10, 4, 3, torch.Generator().manual_seed(0)))
+    batches = list(iterate_shuffled_batches(10, 4, 3, torch.Generator().manual_seed(0)))
     assert [len(batch) for batch in batches] == [4, 4, 2] * 3
-    assert len(batches) == batches_per_run(10, 4, 3)
+    assert len(batches) == count_batches(10, 4, 3)
     epochs = [[index for batch in batches[at : at + 3] for index in batch] for at in (0, 3, 6)]
     assert all(sorted(epoch) == list(range(10)) for epoch in epochs)
     assert len({tuple(epoch) for epoch in epochs}) == 3, "a new order each epoch"
-    assert batches == list(shuffled(10, 4, 3, torch.Generator().manual_seed(0)))
-    assert batches != list(shuffled(10, 4, 3, torch.Generator().manual_seed(1)))
+    assert batches == list(iterate_shuffled_batches(10, 4, 3, torch.Generator().manual_seed(0)))
+    assert batches != list(iterate_shuffled_batches(10, 4, 3, torch.Generator().manual_seed(1)))
 
 
 def test_grouped_gives_every_index_once_an_epoch_and_leaves_little_padding():
     """Lengths 1 to 600 in batches of 4, so that each epoch has three pools of 200."""
     lengths = torch.randperm(600, generator=torch.Generator().manual_seed(2)).add(1).tolist()
-    batches = list(grouped(lengths, 4, 2, torch.Generator().manual_seed(0)))
-    assert len(batches) == batches_per_run(600, 4, 2) == 300
+    batches = list(iterate_length_grouped_batches(lengths, 4, 2, torch.Generator().manual_seed(0)))
+    assert len(batches) == count_batches(600, 4, 2) == 300
     epochs = batches[:150], batches[150:]
     assert all(sorted(index for batch in epoch for index in batch) == list(range(600)) for epoch in epochs)
     assert epochs[0] != epochs[1], "a new order each epoch"
@@ -48,7 +48,7 @@ def test_grouped_gives_every_index_once_an_epoch_and_leaves_little_padding():
     assert sum(spread) / len(spread) < 600 / POOL, "neighbours by length within a pool of POOL batches"
     longest = [max(lengths[index] for index in batch) for batch in epochs[0]]
     assert longest != sorted(longest), "the batches are shuffled again"
-    assert batches == list(grouped(lengths, 4, 2, torch.Generator().manual_seed(0)))
+    assert batches == list(iterate_length_grouped_batches(lengths, 4, 2, torch.Generator().manual_seed(0)))
 
 
 # Documents with what is learned of each: an answer, two answers, and all of a text.
@@ -59,7 +59,7 @@ THIRD = ([12, 13, 14], [True, True, True])
 
 def test_packed_rows_by_hand():
     """Padding is 0; the first token of the third document is predicted from nothing."""
-    batch = pack([[FIRST, THIRD], [SECOND]], pad=0)
+    batch = pack_documents([[FIRST, THIRD], [SECOND]], pad=0)
     assert batch.tokens.tolist() == [[3, 4, 5, 6, 12, 13, 14], [7, 8, 9, 10, 11, 0, 0]]
     assert batch.attention.tolist() == [[True] * 7, [True] * 5 + [False] * 2]
     assert batch.response.tolist() == [
@@ -78,11 +78,11 @@ def test_packed_rows_by_hand():
 
 
 def test_a_document_a_row_is_an_ordinary_batch():
-    batch = pack([[FIRST], [THIRD]], pad=0)
+    batch = pack_documents([[FIRST], [THIRD]], pad=0)
     assert batch.document is None
     assert batch.inputs()["attention_mask"].tolist() == [[1, 1, 1, 1], [1, 1, 1, 0]]
     assert "position_ids" not in batch.inputs()
-    plain = make_batch([[3, 4], []], [[5, 6], [12, 13, 14]], pad=0)
+    plain = make_sequence_batch([[3, 4], []], [[5, 6], [12, 13, 14]], pad=0)
     assert torch.equal(plain.tokens, batch.tokens)
     assert torch.equal(plain.attention, batch.attention)
     assert torch.equal(plain.response[:, 1:], batch.response[:, 1:])
@@ -94,7 +94,7 @@ def test_packed_documents_teach_what_they_teach_in_rows_of_their_own(name):
     found = []
     for rows in ([[FIRST], [SECOND], [THIRD]], [[THIRD, FIRST, SECOND]], [[SECOND, THIRD], [FIRST]]):
         model = ARCHITECTURES[name]()
-        loss, accuracy = sft.cross_entropy(model, pack(rows, pad=0))
+        loss, accuracy = sft.cross_entropy_and_accuracy(model, pack_documents(rows, pad=0))
         loss.backward()
         found.append((loss.item(), accuracy.item(), [weight.grad.clone() for weight in model.parameters()]))
     alone, *others = found
@@ -110,15 +110,15 @@ def test_packed_documents_teach_what_they_teach_in_rows_of_their_own(name):
 def test_packing_without_its_mask_or_its_positions_teaches_something_else(spoilt, monkeypatch):
     """The check above would notice."""
     model = llama()
-    alone = sft.cross_entropy(model, pack([[FIRST], [SECOND]], pad=0))[0].item()
-    batch = pack([[FIRST, SECOND]], pad=0)
+    alone = sft.cross_entropy_and_accuracy(model, pack_documents([[FIRST], [SECOND]], pad=0))[0].item()
+    batch = pack_documents([[FIRST, SECOND]], pad=0)
     inputs = {**batch.inputs()}
     if spoilt == "document":
         inputs["attention_mask"] = batch.attention.long()
     else:
         inputs["position_ids"] = torch.arange(9).unsqueeze(0) * 2  # rotary positions matter by their differences only
     monkeypatch.setattr(type(batch), "inputs", lambda _: inputs)
-    assert abs(sft.cross_entropy(model, batch)[0].item() - alone) > 0.001
+    assert abs(sft.cross_entropy_and_accuracy(model, batch)[0].item() - alone) > 0.001
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
@@ -129,7 +129,7 @@ def test_no_document_sees_another(name):
     model = ARCHITECTURES[name]()
     with torch.no_grad():
         one, other, third = (
-            model(**pack([row], pad=0).inputs(), use_cache=False).logits[0]
+            model(**pack_documents([row], pad=0).inputs(), use_cache=False).logits[0]
             for row in (
                 [FIRST, SECOND],
                 [([3, 15, 5, 6], FIRST[1]), SECOND],
@@ -150,7 +150,7 @@ LENGTHS = st.lists(st.integers(1, 20), min_size=1, max_size=200)
 def test_every_document_is_packed_once_and_no_row_is_too_long(lengths, room, random):
     order = list(range(len(lengths)))
     random.shuffle(order)
-    rows = packed(lengths, order, room)
+    rows = assign_documents_to_rows(lengths, order, room)
     assert sorted(document for row in rows for document in row) == sorted(order)
     used = [sum(lengths[document] for document in row) for row in rows]
     assert all(0 < tokens <= room for tokens in used)
@@ -165,24 +165,24 @@ def test_rows_keep_the_drawn_order(lengths, random):
     order = list(range(len(lengths)))
     random.shuffle(order)
     place = {document: at for at, document in enumerate(order)}
-    rows = [[place[document] for document in row] for row in packed(lengths, order, 20)]
+    rows = [[place[document] for document in row] for row in assign_documents_to_rows(lengths, order, 20)]
     assert all(row == sorted(row) for row in rows)
     assert [row[0] for row in rows] == sorted(row[0] for row in rows)
 
 
 def test_packing_by_hand():
-    assert packed([5, 4, 3, 2, 6], [0, 1, 2, 3, 4], 8) == [[0, 2], [1, 3], [4]]
-    assert packed([5, 4, 3, 2, 6], [4, 3, 2, 1, 0], 8) == [[4, 3], [2, 1], [0]]
-    assert packed([8, 8], [1, 0], 8) == [[1], [0]]
+    assert assign_documents_to_rows([5, 4, 3, 2, 6], [0, 1, 2, 3, 4], 8) == [[0, 2], [1, 3], [4]]
+    assert assign_documents_to_rows([5, 4, 3, 2, 6], [4, 3, 2, 1, 0], 8) == [[4, 3], [2, 1], [0]]
+    assert assign_documents_to_rows([8, 8], [1, 0], 8) == [[1], [0]]
 
 
 def test_a_row_that_is_far_back_is_left_as_it_is():
     """Row 0 has room for the last document, but lies too far back."""
     lengths = [1, *[8] * OPEN, 1]
-    assert packed(lengths, range(len(lengths)), 8)[-1] == [len(lengths) - 1]
-    assert packed(lengths[1:], range(len(lengths) - 1), 8)[-1] == [len(lengths) - 2]
+    assert assign_documents_to_rows(lengths, range(len(lengths)), 8)[-1] == [len(lengths) - 1]
+    assert assign_documents_to_rows(lengths[1:], range(len(lengths) - 1), 8)[-1] == [len(lengths) - 2]
     near = [1, *[8] * (OPEN - 1), 1]
-    assert packed(near, range(len(near)), 8)[0] == [0, len(near) - 1]
+    assert assign_documents_to_rows(near, range(len(near)), 8)[0] == [0, len(near) - 1]
 
 
 @settings(max_examples=12)
@@ -196,7 +196,7 @@ def test_any_packing_gives_each_document_its_own_logits(documents, data):
             rows.append(row)
             row = []
     rows += [row] if row else []
-    batch = pack(rows, pad=0)
+    batch = pack_documents(rows, pad=0)
     with torch.no_grad():
         together = model(**batch.inputs(), use_cache=False).logits
         for number, row in enumerate(rows):

@@ -15,8 +15,8 @@ from transformers import (
 from transformers.cache_utils import DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
 
 from tasks.algorithms.language import rollouts, shared_prompts
-from tasks.algorithms.language.cache import RoomyLayer, make_room
-from tasks.algorithms.language.completions import make_completions, token_logps
+from tasks.algorithms.language.cache import RoomyLayer, reserve_cache_room
+from tasks.algorithms.language.completions import compute_token_logps, make_completions
 from tasks.algorithms.language.shared_prompts import SharedLayer
 from tests import repository
 from tests.tasks.algorithms.language.test_rollouts import ENDS, PROMPTS, draw, generated
@@ -187,7 +187,7 @@ def test_what_does_not_fit_stays_as_it_was(make, monkeypatch):
     model = make()
     kinds, ours = layers_used(model)
     assert {kind for kind, _ in kinds} == OTHERS[make]
-    monkeypatch.setattr(rollouts, "shared_prompts", lambda model, samples: nullcontext(make_room))
+    monkeypatch.setattr(rollouts, "use_shared_prompt_attention", lambda model, samples: nullcontext(reserve_cache_room))
     kinds, theirs = layers_used(model)
     assert SharedLayer not in {kind for kind, _ in kinds}
     assert ours.responses() == theirs.responses()
@@ -203,7 +203,7 @@ def test_a_model_that_reads_keys_itself_fails_aloud():
     cache = DynamicCache()
     cache.update(*torch.zeros(2, 1, HEADS, PROMPT, SIZE), 0)
     assert type(cache.layers[0]) is DynamicLayer
-    make_room(cache, torch.tensor([0, 0]), 1, lambda _: SharedLayer)
+    reserve_cache_room(cache, torch.tensor([0, 0]), 1, lambda _: SharedLayer)
     keys, _ = cache.update(*torch.zeros(2, 2, HEADS, 1, SIZE), 0)
     with pytest.raises(TypeError):
         torch.zeros(2, HEADS, 1, SIZE) @ keys
@@ -215,5 +215,5 @@ def test_log_probabilities_in_bf16_are_as_near_to_those_recomputed():
     _, drawn = layers_used(model, samples=8, end_tokens=[])
     batch = make_completions(PROMPTS, [prompt for prompt in range(4) for _ in range(8)], drawn.responses(), pad=0)
     with torch.no_grad():
-        again = token_logps(model, batch)
+        again = compute_token_logps(model, batch)
     torch.testing.assert_close(drawn.logps, again, rtol=0, atol=0.03)

@@ -6,11 +6,11 @@ import pytest
 import torch
 from transformers import Gemma2Config, Gemma2ForCausalLM
 
-from tasks.algorithms.agents.transcripts import distributions
+from tasks.algorithms.agents.transcripts import compute_action_distributions
 from tasks.algorithms.common import linear
 from tasks.algorithms.language import lm_head, rollouts, sft
-from tasks.algorithms.language.completions import token_logps
-from tasks.algorithms.language.lm_head import restrict
+from tasks.algorithms.language.completions import compute_token_logps
+from tasks.algorithms.language.lm_head import mask_spare_tokens
 from tests.tasks.algorithms.agents.test_transcripts import two
 from tests.tasks.algorithms.language.test_lm_head import BATCH, COMPLETIONS, MODELS, VOCABULARY
 from tests.tasks.tiny import SIZES, llama
@@ -51,13 +51,13 @@ def test_probabilities_are_those_over_the_tokens_that_there_are(name, large, mon
     monkeypatch.setattr(linear, "SMALLEST", 1)  # so that fast products are taken
     model = EVERY[name]()
     wanted = by_hand(model, 0.7)
-    restrict(model, torch.tensor(SPARE))
+    mask_spare_tokens(model, torch.tensor(SPARE))
     if large:
         monkeypatch.setattr(lm_head, "LARGE", 1)
         monkeypatch.setattr(lm_head, "CHUNK", 3 * VOCABULARY)
-    found = token_logps(model, COMPLETIONS, temperature=0.7)
+    found = compute_token_logps(model, COMPLETIONS, temperature=0.7)
     torch.testing.assert_close(found, wanted, rtol=1e-4, atol=2e-5)
-    (found.sum() + sft.cross_entropy(model, BATCH)[0]).backward()
+    (found.sum() + sft.cross_entropy_and_accuracy(model, BATCH)[0]).backward()
     gradients = {name: p.grad for name, p in model.named_parameters()}
     assert all(gradient.isfinite().all() for gradient in gradients.values())
     if not model.config.tie_word_embeddings:
@@ -75,18 +75,18 @@ def test_none_is_sampled_and_the_ratio_is_1(name):
     asked = [[3, 4, 6], [7]]
 
     def draw(model, **changes):
-        return next(iter(rollouts.sample(model, asked, **{**settings, "temperature": 1.0, **changes})))
+        return next(iter(rollouts.sample_rollouts(model, asked, **{**settings, "temperature": 1.0, **changes})))
 
     assert torch.isin(draw(model).tokens, torch.tensor(SPARE)).any()
-    restrict(model, torch.tensor(SPARE))
+    mask_spare_tokens(model, torch.tensor(SPARE))
     model = copy.deepcopy(model)
     for changes in ({}, {"temperature": 0.0}, {"top_p": 0.9}):
         drawn = draw(model, **changes)
         assert not torch.isin(drawn.tokens, torch.tensor(SPARE)).any()
     drawn = draw(model)
-    again = token_logps(model, drawn.completions(asked, 0))
+    again = compute_token_logps(model, drawn.completions(asked, 0))
     torch.testing.assert_close(again.detach(), drawn.logps, rtol=1e-4, atol=1e-5)
-    streamed = [*rollouts.stream(model, [7], max_new_tokens=20, temperature=1.0, end_tokens=(), seed=0)]
+    streamed = [*rollouts.stream_response_tokens(model, [7], max_new_tokens=20, temperature=1.0, end_tokens=(), seed=0)]
     assert not {*streamed} & {*SPARE}
     out = model.generate(torch.tensor([[7]]), do_sample=False, max_new_tokens=5, pad_token_id=0)
     assert not torch.isin(out, torch.tensor(SPARE)).any(), "nor by transformers' own generate"
@@ -96,10 +96,10 @@ def test_a_divergence_of_whole_distributions_is_a_number():
     """Between two models, as the trust region takes it: by hand, from the 12 tokens that there are."""
     transcripts, _ = two()
     models, spare = [llama(seed) for seed in (0, 1)], [12, 13, 14, 15]
-    plain = [distributions(model, transcripts, 1.0)[:, :12].log_softmax(-1) for model in models]
+    plain = [compute_action_distributions(model, transcripts, 1.0)[:, :12].log_softmax(-1) for model in models]
     for model in models:
-        restrict(model, torch.tensor(spare))
-    before, now = (distributions(model, transcripts, 1.0) for model in models)
+        mask_spare_tokens(model, torch.tensor(spare))
+    before, now = (compute_action_distributions(model, transcripts, 1.0) for model in models)
     divergence = (before.exp() * (before - now)).sum(1).mean()
     wanted = (plain[0].exp() * (plain[0] - plain[1])).sum(1).mean()
     torch.testing.assert_close(divergence, wanted)
@@ -110,7 +110,7 @@ def test_a_divergence_of_whole_distributions_is_a_number():
 def test_the_rows_are_saved_as_they_were(tmp_path):
     model = llama()
     before = copy.deepcopy(model.state_dict())
-    restrict(model, torch.tensor([14, 15]))
+    mask_spare_tokens(model, torch.tensor([14, 15]))
     assert model.state_dict().keys() == before.keys()
     model.save_pretrained(tmp_path)
     saved = type(model).from_pretrained(tmp_path).state_dict()

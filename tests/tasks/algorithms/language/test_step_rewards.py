@@ -16,7 +16,7 @@ BREAKS, BLANKS = [1, 4], [1, 2, 3]
 
 def ends(*responses):
     batch = completions([[9]] * len(responses), [*responses], pad=0)
-    found = step_rewards.step_ends(batch, BREAKS, BLANKS)
+    found = step_rewards.find_step_ends(batch, BREAKS, BLANKS)
     assert found.shape == batch.mask.shape
     return [row.nonzero().flatten().tolist() for row in found]
 
@@ -47,7 +47,7 @@ def test_the_ends_are_those_of_the_text():
     draw = random.Random(0)
     responses = [draw.choices([1, 3, 4, 5, 6, 7], k=draw.randint(1, 12)) + draw.choice([[], [2]]) for _ in range(300)]
     batch = completions([[9]] * len(responses), responses, pad=0)
-    found = step_rewards.step_ends(batch, [1, 4, 7], [1, 2, 3, 7])
+    found = step_rewards.find_step_ends(batch, [1, 4, 7], [1, 2, 3, 7])
     for row, response in zip(found, responses, strict=True):
         expected, line = [], ""
         for place, token in enumerate(response):
@@ -122,7 +122,7 @@ def answers_by_hand(model):
 def test_span_means_by_hand():
     values = torch.tensor([[1.0, 3.0, 5.0, 0.0], [4.0, 8.0, 6.0, 2.0]])
     at = torch.tensor([[False, True, True, False], [False, False, False, True]])
-    assert step_rewards.span_means(values, at).tolist() == [2.0, 5.0, 5.0]
+    assert step_rewards.compute_span_means(values, at).tolist() == [2.0, 5.0, 5.0]
 
 
 def test_the_mean_over_the_answer_would_be_noticed():
@@ -136,7 +136,7 @@ def test_the_mean_over_the_answer_would_be_noticed():
 @pytest.mark.parametrize(("scorer", "by_hand"), [(process_scorer, by_hand), (by_log_probabilities, steps_by_hand)])
 def test_step_scores_stand_at_the_ends_of_steps(scorer, by_hand):
     model = scorer()
-    scores = step_rewards.step_scores(model, completions(PROMPTS, RESPONSES, pad=0)).detach().clone()
+    scores = step_rewards.score_steps(model, completions(PROMPTS, RESPONSES, pad=0)).detach().clone()
     for number, (expected, at) in enumerate(zip(by_hand(model), ends(*RESPONSES), strict=True)):
         assert scores[number, at].tolist() == pytest.approx(expected, rel=1e-4)
         scores[number, at] = 0
@@ -149,32 +149,32 @@ def test_step_scores_stand_at_the_ends_of_steps(scorer, by_hand):
 )
 def test_a_response_is_worth_what_its_steps_are(how, of):
     model = process_scorer(how)
-    scores = reward_model.score(model, completions(PROMPTS, RESPONSES, pad=0))
+    scores = reward_model.score_responses(model, completions(PROMPTS, RESPONSES, pad=0))
     assert scores.tolist() == pytest.approx([of(steps) for steps in by_hand(model)], rel=1e-4)
 
 
 def test_an_outcome_reward_is_a_probability_at_the_last_token():
     model, batch = llama_scorer(), completions(PROMPTS, RESPONSES, pad=0)
-    plain = reward_model.score(model, batch)
+    plain = reward_model.score_responses(model, batch)
     model.config.reward_objective = "outcome"
-    torch.testing.assert_close(reward_model.score(model, batch), plain.sigmoid())
+    torch.testing.assert_close(reward_model.score_responses(model, batch), plain.sigmoid())
 
 
 def test_log_probabilities_give_probabilities_of_answers():
     """The sigmoid of the pairs' score with the threshold added; of steps their least."""
     model, batch = by_log_probabilities(), completions(PROMPTS, RESPONSES, pad=0)
     worst = [min(steps) for steps in steps_by_hand(model)]
-    assert reward_model.score(model, batch).tolist() == pytest.approx(worst, rel=1e-4)
+    assert reward_model.score_responses(model, batch).tolist() == pytest.approx(worst, rel=1e-4)
     model.config.reward_objective = "outcome"
     expected = [one[0] for one in answers_by_hand(model)]
-    assert reward_model.score(model, batch).tolist() == pytest.approx(expected, rel=1e-4)
+    assert reward_model.score_responses(model, batch).tolist() == pytest.approx(expected, rel=1e-4)
     del model.config.reward_objective
-    plain = reward_model.score(model, batch)
+    plain = reward_model.score_responses(model, batch)
     assert (plain + 1.5 * 2.0).sigmoid().tolist() == pytest.approx(expected, rel=1e-4)
 
 
 def test_probabilities_of_classes():
-    found = step_rewards.probabilities(torch.tensor([[0.0], [2.0]]))
+    found = step_rewards.compute_class_probabilities(torch.tensor([[0.0], [2.0]]))
     good = 1 / (1 + math.exp(-2))
     assert found.tolist() == [[0.5, 0.0, 0.5], pytest.approx([1 - good, 0.0, good])]
-    assert torch.equal(step_rewards.probabilities(torch.zeros(1, 3)), torch.full((1, 3), 1 / 3))
+    assert torch.equal(step_rewards.compute_class_probabilities(torch.zeros(1, 3)), torch.full((1, 3), 1 / 3))

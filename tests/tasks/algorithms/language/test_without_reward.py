@@ -9,7 +9,7 @@ import torch
 
 from tasks.algorithms.common import distributed
 from tasks.algorithms.language import grpo, ppo, reinforce
-from tasks.algorithms.language.completions import make_completions, token_logps
+from tasks.algorithms.language.completions import compute_token_logps, make_completions
 from tasks.algorithms.language.experience import Experience, StepRewards
 from tasks.algorithms.language.kl import AdaptiveKl
 from tests.tasks.algorithms.language.test_grpo import AGGREGATIONS, trained
@@ -159,7 +159,7 @@ def test_a_group_by_hand(aggregation, loss, wrong):
     """
     batch = make_completions([[3, 4]], [0, 0, 0], [[7, 2], [8, 9, 2], [4]], 2)
     with torch.no_grad():
-        logps = token_logps(llama(1), batch) * batch.mask
+        logps = compute_token_logps(llama(1), batch) * batch.mask
     seen, ended = [], torch.ones(3, dtype=torch.bool)
     settings = grpo_settings(aggregation=aggregation, advantage="centered")
     for earned, advantages, expected in (
@@ -180,7 +180,7 @@ def test_a_group_by_hand(aggregation, loss, wrong):
 def test_the_spread_is_that_of_the_others():
     """-1 and -3 deviate by the root of 2; of the other prompt one response alone has a reward, which is no spread."""
     what = sampled(ALL, [-1.0, NONE, -3.0, 4.0, NONE, NONE, NONE])
-    found = grpo.token_advantages(what.samples(), grpo_settings()).squeeze(1)
+    found = grpo.compute_token_advantages(what.samples(), grpo_settings()).squeeze(1)
     assert found.tolist() == pytest.approx([1 / (2**0.5 + 1e-4), -1 / (2**0.5 + 1e-4), 0])
     assert trained(llama(1), replace(what, paid=None, steps=None))[0]["frac_reward_zero_std"] == 0.5
 

@@ -10,7 +10,7 @@ import torch
 
 from tasks.algorithms.offline import decision_transformer as dt
 from tasks.algorithms.offline.adam import AdamW
-from tasks.algorithms.offline.half_precision import steps_in
+from tasks.algorithms.offline.half_precision import iterate_under_autocast
 from tasks.algorithms.offline.networks.transformer import Transformer
 from tasks.algorithms.offline.transition_tensors import Spaces, Transitions
 from tasks.algorithms.offline.windows import EpisodeWindows
@@ -40,7 +40,7 @@ def trained(policy, steps=90, half=False):
     data = EpisodeWindows(transitions(discrete=policy.spaces.discrete), policy.context)
     optimizer = AdamW(policy.parameters(), 0.01, clip=0.25, weight_decay=0.0, warmup=20, steps=steps, last=0.1)
     batches = data.batches(32, torch.Generator().manual_seed(0))
-    return list(islice(steps_in(dt.fit(policy, optimizer, batches), torch.device("cpu"), half), steps))
+    return list(islice(iterate_under_autocast(dt.fit(policy, optimizer, batches), torch.device("cpu"), half), steps))
 
 
 def earned(player, asked=1):

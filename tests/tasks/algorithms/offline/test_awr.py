@@ -47,36 +47,44 @@ def mistaken(kind):
 
 
 def test_td_lambda_by_hand():
-    torch.testing.assert_close(awr.td_lambda(DATA, NEXT, 0.9, 0.5), by_hand())
+    torch.testing.assert_close(awr.td_lambda_returns(DATA, NEXT, 0.9, 0.5), by_hand())
     torch.testing.assert_close(mistaken(None), by_hand())
     for kind in ("truncation ends", "termination goes on", "across episodes", "lambda on the value"):
         assert (mistaken(kind) - by_hand()).abs().max() > 0.5, kind
 
 
 def test_lambda_0_looks_one_step_ahead_and_lambda_1_to_the_end_of_the_recording():
-    assert awr.td_lambda(DATA, NEXT, 0.5, 0.0).tolist() == [6.0, 12.0, 4.0, 18.0, 25.0]
-    assert awr.td_lambda(DATA, NEXT, 0.5, 1.0).tolist() == [1 + 0.5 * (2 + 0.5 * 4), 4.0, 4.0, 3 + 0.5 * 25, 25.0]
+    assert awr.td_lambda_returns(DATA, NEXT, 0.5, 0.0).tolist() == [6.0, 12.0, 4.0, 18.0, 25.0]
+    assert awr.td_lambda_returns(DATA, NEXT, 0.5, 1.0).tolist() == [
+        1 + 0.5 * (2 + 0.5 * 4),
+        4.0,
+        4.0,
+        3 + 0.5 * 25,
+        25.0,
+    ]
 
 
 def test_weights_by_hand():
     advantages = torch.tensor([2.0, 6.0])  # mean 4, deviation 2: -1 and 1
-    assert awr.advantage_weights(advantages, 0.5, 20.0).tolist() == pytest.approx([exp(-2), exp(2)], rel=1e-4)
-    assert awr.advantage_weights(advantages, 0.5, 3.0).tolist() == pytest.approx([exp(-2), 3.0], rel=1e-4)
-    assert awr.advantage_weights(10 * advantages + 7, 2.0, 20.0).tolist() == pytest.approx(
+    assert awr.standardised_advantage_weights(advantages, 0.5, 20.0).tolist() == pytest.approx(
+        [exp(-2), exp(2)], rel=1e-4
+    )
+    assert awr.standardised_advantage_weights(advantages, 0.5, 3.0).tolist() == pytest.approx([exp(-2), 3.0], rel=1e-4)
+    assert awr.standardised_advantage_weights(10 * advantages + 7, 2.0, 20.0).tolist() == pytest.approx(
         [exp(-0.5), exp(0.5)], rel=1e-4
     )
-    assert awr.advantage_weights(torch.ones(3), 1.0, 20.0).tolist() == [1.0] * 3  # nothing to tell apart
+    assert awr.standardised_advantage_weights(torch.ones(3), 1.0, 20.0).tolist() == [1.0] * 3  # nothing to tell apart
 
 
 def test_the_weights_of_a_data_set_are_of_its_returns_less_its_values():
     torch.manual_seed(0)
     agent = awr.AWRAgent(Spaces(1, 2, True), [4], DATA)
     settings = awr.AwrSettings(gamma=0.9, lam=0.5, beta=1.0, max_weight=20.0, refresh_every=1)
-    awr.refresh(agent, DATA, settings)
-    returns = awr.td_lambda(DATA, agent.values(DATA.next_observations), 0.9, 0.5)
+    awr.refresh_returns_and_weights(agent, DATA, settings)
+    returns = awr.td_lambda_returns(DATA, agent.values(DATA.next_observations), 0.9, 0.5)
     torch.testing.assert_close(agent.returns, returns)
     advantages = returns - agent.value(DATA.observations).detach().squeeze(1)
-    torch.testing.assert_close(agent.weights, awr.advantage_weights(advantages, 1.0, 20.0))
+    torch.testing.assert_close(agent.weights, awr.standardised_advantage_weights(advantages, 1.0, 20.0))
 
 
 def one_step(monkeypatch, weights):
@@ -86,7 +94,7 @@ def one_step(monkeypatch, weights):
         agent.weights.copy_(torch.tensor(weights))
         agent.returns.copy_(DATA.rewards)
 
-    monkeypatch.setattr(awr, "refresh", refresh)
+    monkeypatch.setattr(awr, "refresh_returns_and_weights", refresh)
     torch.manual_seed(0)
     agent = awr.AWRAgent(Spaces(1, 2, True), [4], DATA)
     likely, values = (

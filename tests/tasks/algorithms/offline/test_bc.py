@@ -27,7 +27,7 @@ def test_the_loss_for_discrete_actions_is_their_mean_negative_log_probability():
         policy.layers[0].weight.copy_(torch.tensor([[1.0], [0.0]]))
         policy.layers[0].bias.zero_()
     # Logits (log 3, 0): probabilities 3/4 and 1/4.
-    value, metrics = bc.loss(policy, batch([[log(3)], [log(3)]], [0, 1]))
+    value, metrics = bc.behaviour_cloning_loss(policy, batch([[log(3)], [log(3)]], [0, 1]))
     assert value.item() == pytest.approx(-(log(3 / 4) + log(1 / 4)) / 2)
     assert metrics["accuracy"] == 0.5
 
@@ -37,7 +37,7 @@ def test_the_loss_for_continuous_actions_is_the_mean_square_over_rows_and_compon
     with torch.no_grad():
         policy.layers[0].weight.zero_()
         policy.layers[0].bias.zero_()
-    value, _ = bc.loss(policy, batch([[0.0], [0.0]], [[1.0, 0.0], [0.5, 0.5]]))
+    value, _ = bc.behaviour_cloning_loss(policy, batch([[0.0], [0.0]], [[1.0, 0.0], [0.5, 0.5]]))
     assert value.item() == pytest.approx((1 + 0 + 0.25 + 0.25) / 4)
 
 

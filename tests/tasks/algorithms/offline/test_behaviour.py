@@ -5,7 +5,7 @@ import torch
 
 from tasks.algorithms.offline import behaviour
 from tasks.algorithms.offline.adam import Adam
-from tasks.algorithms.offline.behaviour import BehaviourSettings, Rollout, RunningMoments, advantages, fit, loss
+from tasks.algorithms.offline.behaviour import BehaviourSettings, Rollout, RunningMoments, compute_gae, fit, ppo_loss
 from tasks.algorithms.offline.networks.actors import BOUND, Behaviour, Tanh
 from tasks.algorithms.offline.transition_tensors import Spaces
 
@@ -38,15 +38,15 @@ REWARDS, VALUES, AFTER = (torch.tensor(row)[:, None] for row in ([1.0, 2.0, 4.0]
     ],
 )
 def test_advantages_by_hand(terminated, ended, expected):
-    found = advantages(rollout(terminated, ended), REWARDS, VALUES, AFTER, GAMMA, LAM)
+    found = compute_gae(rollout(terminated, ended), REWARDS, VALUES, AFTER, GAMMA, LAM)
     assert found[:, 0].tolist() == pytest.approx(expected)
 
 
 def test_the_sums_that_scale_rewards_go_on_over_rollouts_and_end_with_an_episode():
     first = replace(rollout([0, 0, 0], [0, 1, 0]), rewards=REWARDS)
-    gain, sums = behaviour._discounted(first, torch.zeros(0), GAMMA)
+    gain, sums = behaviour._accumulate_discounted_rewards(first, torch.zeros(0), GAMMA)
     assert sums[:, 0].tolist() == [1.0, 2.5, 4.0]
-    _, sums = behaviour._discounted(first, gain, GAMMA)
+    _, sums = behaviour._accumulate_discounted_rewards(first, gain, GAMMA)
     assert sums[:, 0].tolist() == [3.0, 3.5, 4.0]
 
 
@@ -59,7 +59,7 @@ def test_what_is_learnt_from_a_rollout_are_normalised_advantages_and_the_returns
     torch.nn.init.constant_(critic.layers[-1].bias, 0.25)
     played = rollout([0, 0, 0], [0, 0, 0])
     settings = replace(SETTINGS, gamma=GAMMA, lam=LAM)
-    _, _, logps, scaled, returns = behaviour._prepare(policy, critic, played, REWARDS, settings)
+    _, _, logps, scaled, returns = behaviour._prepare_training_tensors(policy, critic, played, REWARDS, settings)
     last, second = 4 - 0.125, 2 - 0.125 + (4 - 0.125) / 4
     gains = torch.tensor([1 - 0.125 + second / 4, second, last])
     torch.testing.assert_close(returns, gains + 0.25)
@@ -72,14 +72,14 @@ def test_scaled_rewards_are_bounded_and_the_learning_rate_falls_to_0(monkeypatch
     settings, rates, scaled = replace(SETTINGS, updates=4, learning_rate=0.1), [], []
     policy, critic = Behaviour(SPACES, [4]), Tanh(SPACES, [4], 1, gain=1.0)
     optimizer = Adam([*policy.parameters(), *critic.parameters()], 0.1)
-    prepare = behaviour._prepare
+    prepare = behaviour._prepare_training_tensors
 
     def watched(policy, critic, played, rewards, settings):
         rates.append(optimizer.adam.param_groups[0]["lr"])
         scaled.append(rewards)
         return prepare(policy, critic, played, rewards, settings)
 
-    monkeypatch.setattr(behaviour, "_prepare", watched)
+    monkeypatch.setattr(behaviour, "_prepare_training_tensors", watched)
     nothing = [0] * 400
     rewards = torch.zeros(400, 1).index_fill(0, torch.tensor([399]), 1000.0)
     played = replace(rollout(nothing, [*nothing[:-1], 1]), rewards=rewards)
@@ -96,7 +96,7 @@ def test_loss_by_hand():
     old = now - torch.tensor([1.1, 1.5, 0.5]).log()
     advantage, returns = torch.tensor([2.0, 2.0, -2.0]), torch.tensor([1.0, 2.0, 3.0])
     batch = (torch.randn(3, 2), torch.tensor([0, 1, 2]), old, advantage, returns)
-    value, metrics = loss(policy, critic, batch, replace(SETTINGS, entropy=0.1))
+    value, metrics = ppo_loss(policy, critic, batch, replace(SETTINGS, entropy=0.1))
     surrogate = -(1.1 * 2 + 1.2 * 2 - 0.8 * 2) / 3  # the third is bound from below: its loss does not shrink further
     squares = (1 + 4 + 9) / 3 / 2
     entropy = -sum(now.exp() * now).item()
@@ -114,7 +114,7 @@ def test_a_clipped_step_pushes_no_further():
     for ratio, moves in ((1.5, False), (1.1, True), (0.5, True)):
         old = torch.full((4,), 1 / 3).log() - torch.tensor(ratio).log()
         batch = (torch.randn(4, 2), torch.tensor([0, 1, 2, 0]), old, torch.ones(4), torch.zeros(4))
-        value, _ = loss(policy, critic, batch, SETTINGS)
+        value, _ = ppo_loss(policy, critic, batch, SETTINGS)
         gradients = torch.autograd.grad(value, policy_only, allow_unused=True)
         assert any(g is not None and g.abs().sum() > 0 for g in gradients) == moves, ratio
 

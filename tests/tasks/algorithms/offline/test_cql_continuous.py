@@ -35,7 +35,7 @@ def test_the_conservative_term_by_hand():
     densities = torch.tensor([[log(0.25)], [log(0.5)]])
     q = torch.tensor([[3.0]])
     corrected = log(exp(1) / 0.25 + exp(2) / 0.5) - 3
-    assert cql.conservative(proposed, densities, q).tolist() == pytest.approx([corrected])
+    assert cql.conservative_penalty(proposed, densities, q).tolist() == pytest.approx([corrected])
     for mistake in (log(exp(1) + exp(2)) - 3, log(exp(1) * 0.25 + exp(2) * 0.5) - 3):  # none, and of the wrong sign
         assert abs(mistake - corrected) > 0.5
 
@@ -44,7 +44,7 @@ def test_it_estimates_the_integral_over_the_box_whoever_proposes():
     """Of exp Q over the box, which has volume 4 for two components, as a mean over proposals of either kind."""
     generator = torch.Generator().manual_seed(0)
     many = TransitionBatch(*(column[:1] for column in vars(batch()).values()))
-    actions, densities = cql.proposals(agent().policy, many, 20_000, generator)
+    actions, densities = cql.sample_proposal_actions(agent().policy, many, 20_000, generator)
     q = actions.sum(-1)  # the integral of exp(x + y) is (e - 1/e)^2
     for kind in range(3):
         part = slice(20_000 * kind, 20_000 * (kind + 1))
@@ -54,7 +54,7 @@ def test_it_estimates_the_integral_over_the_box_whoever_proposes():
 
 def test_proposals_are_uniform_then_of_both_states_policies_without_gradient():
     learner, seen = agent(), batch()
-    actions, densities = cql.proposals(learner.policy, seen, 4, torch.Generator().manual_seed(0))
+    actions, densities = cql.sample_proposal_actions(learner.policy, seen, 4, torch.Generator().manual_seed(0))
     assert actions.shape == (12, 6, 2)
     assert densities.shape == (12, 6)
     assert not actions.requires_grad
@@ -88,7 +88,7 @@ def test_the_critics_loss_is_their_squared_error_and_the_weighted_term():
     following, _ = learner.policy.sample(seen.next_observations, 1, generator)
     value = learner.targets(seen.next_observations, following[0]).amin(0)
     targets = (1 + torch.where(seen.terminated, 0.0, 0.9) * value).detach()
-    actions, densities = cql.proposals(learner.policy, seen, 4, generator)
+    actions, densities = cql.sample_proposal_actions(learner.policy, seen, 4, generator)
     expected = 0.0
     for critic in range(2):
         q = learner.critics(seen.observations, seen.actions)[critic]
@@ -111,7 +111,7 @@ def test_calibrated_the_policys_actions_are_worth_at_least_what_was_earned():
     _, term, _ = cql.critic_loss(learner, Referenced.of(seen, earned), settings, generator)
     generator = torch.Generator().manual_seed(0)
     learner.policy.sample(seen.next_observations, 1, generator)
-    actions, densities = cql.proposals(learner.policy, seen, 4, generator)
+    actions, densities = cql.sample_proposal_actions(learner.policy, seen, 4, generator)
     gaps = []
     for critic in range(2):
         proposed = torch.stack([learner.critics(seen.observations, action)[critic] for action in actions])

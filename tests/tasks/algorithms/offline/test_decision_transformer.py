@@ -34,7 +34,7 @@ VALID = torch.tensor([[True, True, True], [True, False, False]])
 def test_the_loss_for_discrete_actions_is_a_mean_over_the_steps_that_are_no_padding():
     policy = with_head(True, [log(3), 0.0])  # probabilities 3/4 and 1/4
     batch = windows(torch.tensor([[0, 0, 1], [1, 0, 0]]), VALID)
-    value, metrics = dt.loss(policy, batch)
+    value, metrics = dt.action_prediction_loss(policy, batch)
     assert value.item() == pytest.approx(-(2 * log(3 / 4) + 2 * log(1 / 4)) / 4)
     assert metrics["accuracy"] == 0.5
     on_padding = functional.cross_entropy(torch.tensor([log(3), 0.0]).expand(6, 2), batch.actions.flatten())
@@ -44,7 +44,7 @@ def test_the_loss_for_discrete_actions_is_a_mean_over_the_steps_that_are_no_padd
 def test_the_loss_for_continuous_actions_is_the_mean_square_over_the_steps_that_are_no_padding():
     policy = with_head(False, [0.5])
     actions = torch.tensor([[1.0, 0.0, -1.0], [0.5, 9.0, 9.0]])[..., None]
-    value, _ = dt.loss(policy, windows(actions, VALID))
+    value, _ = dt.action_prediction_loss(policy, windows(actions, VALID))
     a = tanh(0.5)
     assert value.item() == pytest.approx(((1 - a) ** 2 + a**2 + (1 + a) ** 2 + (0.5 - a) ** 2) / 4)
 
@@ -64,7 +64,7 @@ def test_what_stands_in_the_padding_changes_neither_loss_nor_gradient(discrete):
     results = []
     for each in (batch, other):
         policy.zero_grad()
-        value, _ = dt.loss(policy, each)
+        value, _ = dt.action_prediction_loss(policy, each)
         value.backward()
         results.append((value.detach(), policy.head.weight.grad.clone()))
     assert torch.equal(results[0][0], results[1][0])
@@ -151,7 +151,7 @@ def test_an_auxiliary_loss_counts_by_its_weight():
     torch.manual_seed(0)
     batch = windows(torch.zeros(1, 3, dtype=torch.long), torch.ones(1, 3, dtype=torch.bool))
     policy, recorder = model(), Recorder()
-    alone = dt.loss(policy, batch)[0].item()
+    alone = dt.action_prediction_loss(policy, batch)[0].item()
     metrics = next(dt.fit(policy, recorder, [batch], auxiliary=lambda: torch.tensor(2.0), weight=0.25))
     assert recorder.loss == pytest.approx(alone + 0.5)
     assert metrics["language_loss"] == 2.0

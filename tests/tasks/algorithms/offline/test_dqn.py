@@ -10,9 +10,9 @@ from tasks.algorithms.offline.adam import Adam
 from tasks.algorithms.offline.networks.mlp import QValues
 from tasks.algorithms.offline.networks.target import TargetNetwork
 from tasks.algorithms.offline.transition_tensors import Referenced, Spaces, TransitionBatch, Transitions
-from tasks.offline.datasets.dataset_files import read
+from tasks.offline.datasets.dataset_files import read_offline_dataset
 from tasks.offline.environments import simulators
-from tasks.offline.environments.rollouts import as_player, play
+from tasks.offline.environments.rollouts import play_seeded_episodes, wrap_as_player
 from tests.tasks.offline import worlds
 
 # Two states, one-hot, and two actions. Online and target network disagree about the better action in state 1.
@@ -34,7 +34,7 @@ def table(q):
 
 
 def test_the_online_network_selects_and_the_target_network_evaluates():
-    values, taken, error = dqn.errors(table(ONLINE), table(TARGET), THREE, GAMMA, double=True)
+    values, taken, error = dqn.compute_td_errors(table(ONLINE), table(TARGET), THREE, GAMMA, double=True)
     assert values.tolist() == ONLINE[[0, 0, 0]].tolist()
     assert taken.tolist() == [1, 2, 2]
     # The online network prefers action 0 in state 1, which the target network values at 2: y = 1 + 0.5 * 2, or 1 at the
@@ -43,28 +43,28 @@ def test_the_online_network_selects_and_the_target_network_evaluates():
 
 
 def test_without_double_selection_the_target_network_does_both():
-    _, _, error = dqn.errors(table(ONLINE), table(TARGET), THREE, GAMMA, double=False)
+    _, _, error = dqn.compute_td_errors(table(ONLINE), table(TARGET), THREE, GAMMA, double=False)
     assert error.tolist() == [1 - 6, 2 - 1, 2 - 6]
 
 
 def test_the_losses_by_hand():
     settings = {"gamma": GAMMA, "double": False}
-    squared, metrics = dqn.loss(table(ONLINE), table(TARGET), THREE, huber=False, **settings)
+    squared, metrics = dqn.dqn_loss(table(ONLINE), table(TARGET), THREE, huber=False, **settings)
     assert squared.item() == pytest.approx((25 + 1 + 16) / 2 / 3)
     assert metrics["q"].item() == pytest.approx(5 / 3)
     assert metrics["td_error"].item() == pytest.approx((5 + 1 + 4) / 3)
-    huber, _ = dqn.loss(table(ONLINE), table(TARGET), THREE, huber=True, **settings)
+    huber, _ = dqn.dqn_loss(table(ONLINE), table(TARGET), THREE, huber=True, **settings)
     assert huber.item() == pytest.approx((4.5 + 0.5 + 3.5) / 3)
 
 
 def test_cql_adds_how_far_all_actions_stand_above_the_data_s():
     settings = {"gamma": GAMMA, "double": True, "huber": False}
-    plain, _ = dqn.loss(table(ONLINE), table(TARGET), THREE, **settings)
-    value, metrics = cql.loss(table(ONLINE), table(TARGET), THREE, alpha=0.7, **settings)
+    plain, _ = dqn.dqn_loss(table(ONLINE), table(TARGET), THREE, **settings)
+    value, metrics = cql.cql_loss(table(ONLINE), table(TARGET), THREE, alpha=0.7, **settings)
     gap = log(exp(1) + exp(2)) - (1 + 2 + 2) / 3
     assert metrics["conservative"].item() == pytest.approx(gap)
     assert value.item() == pytest.approx(plain.item() + 0.7 * gap)
-    assert cql.loss(table(ONLINE), table(TARGET), THREE, alpha=0.0, **settings)[0].item() == plain.item()
+    assert cql.cql_loss(table(ONLINE), table(TARGET), THREE, alpha=0.0, **settings)[0].item() == plain.item()
 
 
 def test_cal_ql_holds_no_value_down_below_what_was_earned():
@@ -72,17 +72,17 @@ def test_cal_ql_holds_no_value_down_below_what_was_earned():
     settings = {"gamma": GAMMA, "double": True, "huber": False, "alpha": 0.7, "calibrated": True}
     earned = Referenced.of(THREE, torch.tensor([-3.0, 1.5, 4.0]))
     online = ONLINE.clone().requires_grad_()
-    value, metrics = cql.loss(table(online), table(TARGET), earned, **settings)
+    value, metrics = cql.cql_loss(table(online), table(TARGET), earned, **settings)
     sums = [log(exp(1) + exp(2)), log(exp(1.5) + exp(2)), log(exp(4) + exp(4))]
     assert metrics["conservative"].item() == pytest.approx((sum(sums) - 1 - 2 - 2) / 3)
     unknown = Referenced.of(THREE, torch.full((3,), -float("inf")))
     settings.pop("calibrated")
-    plain, _ = cql.loss(table(ONLINE), table(TARGET), THREE, **settings)
-    assert cql.loss(table(ONLINE), table(TARGET), unknown, **settings, calibrated=True)[0].item() == plain.item()
+    plain, _ = cql.cql_loss(table(ONLINE), table(TARGET), THREE, **settings)
+    assert cql.cql_loss(table(ONLINE), table(TARGET), unknown, **settings, calibrated=True)[0].item() == plain.item()
     value.backward()
     third = Referenced.of(*(TransitionBatch(*(column[2:] for column in vars(THREE).values())), torch.tensor([4.0])))
     alone = ONLINE.clone().requires_grad_()
-    cql.loss(table(alone), table(ONLINE * 0), third, **settings, calibrated=True)[0].backward()
+    cql.cql_loss(table(alone), table(ONLINE * 0), third, **settings, calibrated=True)[0].backward()
     assert alone.grad[0, 0] == 0.0, "the other action's value is below what was earned, and is left alone"
 
 
@@ -109,22 +109,22 @@ def wrong(flaw):
     ],
 )
 def test_the_case_tells_the_usual_mistakes_apart(flaw, caught):
-    _, _, error = dqn.errors(table(ONLINE), table(TARGET), THREE, GAMMA, double=True)
+    _, _, error = dqn.compute_td_errors(table(ONLINE), table(TARGET), THREE, GAMMA, double=True)
     assert torch.equal(wrong(flaw), error) != caught
 
 
 @pytest.mark.parametrize("double", [True, False])
 def test_only_the_data_s_actions_have_a_gradient(double):
     online = ONLINE.clone().requires_grad_()
-    value, _ = dqn.loss(table(online), table(TARGET), THREE, gamma=GAMMA, double=double, huber=False)
+    value, _ = dqn.dqn_loss(table(online), table(TARGET), THREE, gamma=GAMMA, double=double, huber=False)
     value.backward()
     assert online.grad[1].tolist() == [0, 0]  # the next state's
-    _, _, error = dqn.errors(table(ONLINE), table(TARGET), THREE, GAMMA, double)
+    _, _, error = dqn.compute_td_errors(table(ONLINE), table(TARGET), THREE, GAMMA, double)
     torch.testing.assert_close(online.grad[0], torch.stack([error[0], error[1] + error[2]]) / 3)
 
 
-DOUBLE = partial(dqn.loss, double=True, huber=True)
-CONSERVATIVE = partial(cql.loss, double=True, huber=True, alpha=0.5)
+DOUBLE = partial(dqn.dqn_loss, double=True, huber=True)
+CONSERVATIVE = partial(cql.cql_loss, double=True, huber=True, alpha=0.5)
 
 
 def trained(data, actions, objective, *, steps, gamma, hidden=(64,), every=20):
@@ -139,14 +139,14 @@ def trained(data, actions, objective, *, steps, gamma, hidden=(64,), every=20):
 @pytest.fixture(scope="module")
 def walks(tmp_path_factory):
     """Random walks in the graph."""
-    return read(worlds.record(tmp_path_factory.mktemp("graph") / "walks", "graph", 120)).transitions
+    return read_offline_dataset(worlds.record(tmp_path_factory.mktemp("graph") / "walks", "graph", 120)).transitions
 
 
 @pytest.mark.parametrize("objective", [DOUBLE, CONSERVATIVE], ids=["dqn", "cql"])
 def test_they_find_paths_that_no_walk_took(objective, one_thread, walks):
     policy, _ = trained(walks, 3, objective, steps=200, gamma=0.9)
     starts = len(simulators.GRAPH.starts)
-    played = play("graph", as_player(policy), starts, seed=0).returns
+    played = play_seeded_episodes("graph", wrap_as_player(policy), starts, seed=0).returns
     assert walks.returns.mean() < -6
     assert played.mean() >= simulators.OPTIMA["graph"] - 0.2
 
@@ -165,5 +165,5 @@ def test_dqn_believes_in_actions_that_the_data_lacks_and_cql_does_not(one_thread
     for objective in (DOUBLE, CONSERVATIVE):
         policy, _ = trained(data, 8, objective, steps=400, gamma=0.9, every=13)
         believed[objective.func] = policy.values(data.observations[data.starts]).mean().item()
-    assert believed[dqn.loss] > 0.3
-    assert abs(believed[cql.loss]) < 0.05
+    assert believed[dqn.dqn_loss] > 0.3
+    assert abs(believed[cql.cql_loss]) < 0.05

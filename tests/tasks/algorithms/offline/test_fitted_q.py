@@ -41,7 +41,9 @@ def test_it_comes_to_the_policy_s_value_in_the_true_dynamics(one_thread):
     found = torch.stack([value(critic, torch.eye(5), torch.full((5,), action)) for action in range(3)], dim=1)
     torch.testing.assert_close(found.double(), exact, rtol=0.0, atol=0.08)
     mine = exact[torch.arange(5), torch.tensor(actions)].mean().item()  # each state starts equally many episodes
-    assert fitted_q.estimates(critic, [policy], data.observations[data.starts]) == pytest.approx([mine], abs=0.05)
+    assert fitted_q.estimate_policy_returns(critic, [policy], data.observations[data.starts]) == pytest.approx(
+        [mine], abs=0.05
+    )
     behaviour = evaluated(chain, gamma, torch.full((5, 3), 1 / 3)).mean().item()
     assert abs(behaviour - mine) > 0.3  # what the data's own returns would say
 
@@ -82,19 +84,19 @@ def test_continuous_actions(one_thread):
     data = Transitions(seen, acted, rewards, seen, ends, torch.ones(2000, dtype=torch.long))
     spaces = Spaces(1, 1, False)
     critic = fitted(data, Straight(), spaces, steps=400, gamma=0.9, hidden=(32, 32), learning_rate=0.005)
-    assert fitted_q.estimates(critic, [Straight()], seen) == pytest.approx([-1 / 12], abs=0.03)
+    assert fitted_q.estimate_policy_returns(critic, [Straight()], seen) == pytest.approx([-1 / 12], abs=0.03)
     assert rewards.mean().item() == pytest.approx(-2 / 3, abs=0.03)
 
 
 def test_actions_are_asked_for_in_parts_and_keep_their_order():
     seen = torch.arange(2 * fitted_q.CHUNK + 3.0).unsqueeze(1)
-    assert torch.equal(fitted_q.acted(Straight(), seen), seen / 2)
+    assert torch.equal(fitted_q.compute_policy_actions(Straight(), seen), seen / 2)
 
 
 def test_bounds_by_hand():
-    assert fitted_q.bounds(torch.tensor([1.0, -2.0, 3.0]), 0.75) == (-8.0, 12.0)
-    assert fitted_q.bounds(torch.tensor([1.0, 0.5]), 0.5) == (0.0, 2.0)  # an episode may end at once
-    assert fitted_q.bounds(torch.tensor([1.0]), 1.0) == (-float("inf"), float("inf"))
+    assert fitted_q.compute_return_bounds(torch.tensor([1.0, -2.0, 3.0]), 0.75) == (-8.0, 12.0)
+    assert fitted_q.compute_return_bounds(torch.tensor([1.0, 0.5]), 0.5) == (0.0, 2.0)  # an episode may end at once
+    assert fitted_q.compute_return_bounds(torch.tensor([1.0]), 1.0) == (-float("inf"), float("inf"))
 
 
 class Outside:
@@ -120,33 +122,33 @@ def test_a_policy_that_strays_from_the_data_is_not_worth_more_than_there_is(one_
         return value(critic, seen, acted).mean().item()
 
     assert found() <= 10.5
-    monkeypatch.setattr(fitted_q, "bounds", lambda rewards, gamma: (-float("inf"), float("inf")))
+    monkeypatch.setattr(fitted_q, "compute_return_bounds", lambda rewards, gamma: (-float("inf"), float("inf")))
     assert found() > 15
 
 
 def test_a_window_is_one_passage_through_the_horizon():
     data = recorded([(0, 0, 1.0, 0, False)] * 6, states=1, length=3)
-    assert fitted_q.window(data, 0.99, 0.1) == 1000
-    assert fitted_q.window(data, 0.9, 1.0) == 100, "ten steps an iteration, at least"
-    assert fitted_q.window(data, 1.0, 0.05) == 60, "without a discount the longest episode"
-    assert fitted_q.window(data, 0.0, 1.0) == 10
+    assert fitted_q.compute_convergence_window(data, 0.99, 0.1) == 1000
+    assert fitted_q.compute_convergence_window(data, 0.9, 1.0) == 100, "ten steps an iteration, at least"
+    assert fitted_q.compute_convergence_window(data, 1.0, 0.05) == 60, "without a discount the longest episode"
+    assert fitted_q.compute_convergence_window(data, 0.0, 1.0) == 10
 
 
 def test_the_scale_is_of_discounted_returns():
     data = recorded([(0, 0, 1.0, 0, False), (0, 0, 2.0, 0, False), (0, 0, -3.0, 0, False), (0, 0, 4.0, 0, True)], 1, 2)
     first, second = 1 + 0.5 * 2, -3 + 0.5 * 4
-    assert fitted_q.scale(data, 0.5) == pytest.approx(((first**2 + second**2) / 2) ** 0.5)
+    assert fitted_q.compute_return_scale(data, 0.5) == pytest.approx(((first**2 + second**2) / 2) ** 0.5)
 
 
 def test_three_windows_must_agree():
     flat = [7.0] * 30
-    assert fitted_q.settled(flat, 0.0)
-    assert not fitted_q.settled(flat[:-1], 9.0), "too few"
+    assert fitted_q.has_converged(flat, 0.0)
+    assert not fitted_q.has_converged(flat[:-1], 9.0), "too few"
     rising = [float(number) for number in range(30)]  # means 4.5, 14.5, 24.5
-    assert fitted_q.settled(rising, 20.0)
-    assert not fitted_q.settled(rising, 19.9)
+    assert fitted_q.has_converged(rising, 20.0)
+    assert not fitted_q.has_converged(rising, 19.9)
     turning = [0.0] * 10 + [5.0] * 10 + [0.0] * 10
-    assert not fitted_q.settled(turning, 4.0), "the last is where the first was, but it moved between"
+    assert not fitted_q.has_converged(turning, 4.0), "the last is where the first was, but it moved between"
 
 
 def test_it_waits_until_what_is_far_away_has_come_through(one_thread):
@@ -159,8 +161,8 @@ def test_it_waits_until_what_is_far_away_has_come_through(one_thread):
         settings = {"learning_rate": 0.05, "target_rate": rate, "batch_size": 8}
         generators = [torch.Generator().manual_seed(0)]
         steps = fitted_q.fit(critic, [policy], data, gamma=gamma, generators=generators, **settings)
-        ends = {"window": fitted_q.window(data, gamma, rate), "tolerance": tolerance, "most": most}
-        [fit] = fitted_q.converge(critic, [policy], data.observations[:1], steps, **ends)
+        ends = {"window": fitted_q.compute_convergence_window(data, gamma, rate), "tolerance": tolerance, "most": most}
+        [fit] = fitted_q.fit_until_converged(critic, [policy], data.observations[:1], steps, **ends)
         return fit
 
     settled = found(0.1, 20_000)
@@ -203,7 +205,7 @@ def test_side_by_side_each_is_what_it_is_alone(discrete, one_thread):
         losses = [
             row["loss"] for row in islice(fitted_q.fit(critics, mine, data, generators=generators, **settings), 40)
         ]
-        return fitted_q.estimates(critics, mine, seen[:7]), torch.stack(losses).T
+        return fitted_q.estimate_policy_returns(critics, mine, seen[:7]), torch.stack(losses).T
 
     together, losses = after_steps([0, 1, 2])
     for seed in range(3):
@@ -221,8 +223,10 @@ def test_one_that_has_settled_does_not_wait_for_the_others():
 
     steps, values = ({"loss": torch.tensor([1.0, 2.0])} for _ in range(1000)), iter(range(1000))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fitted_q, "estimates", lambda *_: [7.0, float(next(values))])
-        flat, rising = fitted_q.converge(Told(), [None, None], None, steps, window=10, tolerance=0.5, most=50)
+        patch.setattr(fitted_q, "estimate_policy_returns", lambda *_: [7.0, float(next(values))])
+        flat, rising = fitted_q.fit_until_converged(
+            Told(), [None, None], None, steps, window=10, tolerance=0.5, most=50
+        )
     assert flat.converged
     assert flat.value == 7.0
     assert [row["step"] for row in flat.curve] == list(range(1, 31))

@@ -5,10 +5,10 @@ from itertools import islice
 import pytest
 import torch
 
-from benchmarks.offline import CASES, made_up
+from benchmarks.offline import CASES, make_random_transitions
 from benchmarks.offline_ours import BUILDERS
 from tasks.algorithms.offline.adam import Adam
-from tasks.algorithms.offline.half_precision import steps_in
+from tasks.algorithms.offline.half_precision import iterate_under_autocast
 from tasks.algorithms.offline.networks.mlp import MeanAction
 from tasks.algorithms.offline.transition_tensors import Spaces
 
@@ -27,7 +27,7 @@ def test_a_weight_is_rounded_anew_after_it_has_learned():
             optimizer.step(before.square().mean())
             yield before.detach(), policy(seen).detach()
 
-    for before, after in islice(steps_in(steps(), CPU, True), 2):
+    for before, after in islice(iterate_under_autocast(steps(), CPU, True), 2):
         found += [before, after]
     assert not torch.equal(found[0], found[1])
     assert torch.equal(found[1], found[2]), "the next step begins with what this one ended with"
@@ -35,24 +35,26 @@ def test_a_weight_is_rounded_anew_after_it_has_learned():
 
 def test_it_is_off_between_steps_and_where_nobody_asks():
     for half in (False, True):
-        for inside in islice(steps_in(iter(lambda: torch.is_autocast_enabled("cpu"), None), CPU, half), 2):
+        for inside in islice(
+            iterate_under_autocast(iter(lambda: torch.is_autocast_enabled("cpu"), None), CPU, half), 2
+        ):
             assert inside is half
             assert not torch.is_autocast_enabled("cpu")
-    assert list(steps_in([1, 2], CPU, True)) == [1, 2]
+    assert list(iterate_under_autocast([1, 2], CPU, True)) == [1, 2]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_every_method_stays_near_and_keeps_whole_weights(case, one_thread):
     if case.settings["method"] in ("td3_bc", "rebrac"):
         pytest.importorskip("tasks.extensions.continuous_control")
-    data, rows = made_up(case.spaces, 3), {}
+    data, rows = make_random_transitions(case.spaces, 3), {}
     settings = case.settings | (
         {"hidden": [32, 32]} if "hidden" in case.settings else {"width": 32, "context": 8, "batch_size": 32}
     )
     for half in (False, True):
         torch.manual_seed(0)
         policy, steps = BUILDERS[case.settings["method"]](data, case.spaces, settings, torch.Generator().manual_seed(0))
-        rows[half] = [*islice(steps_in(steps, CPU, half), 4)][-1]
+        rows[half] = [*islice(iterate_under_autocast(steps, CPU, half), 4)][-1]
         assert all(parameter.dtype == torch.float32 for parameter in policy.parameters())
     differs = False
     for name, exact in rows[False].items():

@@ -1,7 +1,14 @@
 import pytest
 import torch
 
-from tasks.algorithms.offline.hindsight import Goals, Hindsight, Relabelled, chosen, copies, relabelled
+from tasks.algorithms.offline.hindsight import (
+    Goals,
+    Hindsight,
+    Relabelled,
+    choose_goal_rows,
+    iterate_relabelled_copies,
+    relabel_goals,
+)
 from tasks.algorithms.offline.transition_tensors import Transitions
 
 
@@ -33,7 +40,7 @@ def walks(*lengths):
 
 def test_a_goal_that_was_reached_by_hand():
     data = walks(3)
-    other = relabelled(data, torch.tensor([[3.0], [2.0], [1.0]]), GOALS)
+    other = relabel_goals(data, torch.tensor([[3.0], [2.0], [1.0]]), GOALS)
     assert other.observations.tolist() == [[0, 3, 0], [1, 2, 0], [2, 1, 0]]
     assert other.next_observations.tolist() == [[1, 3, 0], [2, 2, 0], [3, 1, 0]]
     assert other.rewards.tolist() == [-1, 0, -1]
@@ -47,13 +54,13 @@ def test_what_ended_otherwise_still_ends():
     data = walks(3)
     data.terminated[1:] = True
     data.next_observations[2, 1] = 3.0
-    other = relabelled(data, torch.tensor([[9.0], [9.0], [9.0]]), GOALS)
+    other = relabel_goals(data, torch.tensor([[9.0], [9.0], [9.0]]), GOALS)
     assert other.terminated.tolist() == [False, True, False]
 
 
 def test_where_no_goal_ends_an_episode_terminations_stay():
     forever = Goals(GOALS.achieved, GOALS.desired, GOALS.reward, None)
-    assert not relabelled(walks(3), torch.tensor([[3.0], [2.0], [1.0]]), forever).terminated.any()
+    assert not relabel_goals(walks(3), torch.tensor([[3.0], [2.0], [1.0]]), forever).terminated.any()
 
 
 @pytest.mark.parametrize(
@@ -62,7 +69,9 @@ def test_where_no_goal_ends_an_episode_terminations_stay():
 def test_which_goals_a_strategy_takes(strategy, expected):
     """Of row 2 in an episode of rows 0 to 5."""
     row = torch.full((2000,), 2)
-    found = chosen(strategy, row, torch.zeros_like(row), torch.full_like(row, 5), torch.Generator().manual_seed(0))
+    found = choose_goal_rows(
+        strategy, row, torch.zeros_like(row), torch.full_like(row, 5), torch.Generator().manual_seed(0)
+    )
     counts = torch.bincount(found, minlength=6)
     assert set(found.tolist()) == expected
     assert counts.max() < 1.3 * counts[counts > 0].min() or strategy == "final", "all are as likely"
@@ -70,7 +79,7 @@ def test_which_goals_a_strategy_takes(strategy, expected):
 
 def test_the_copies_of_an_episode():
     """With the final goal the last transition of each copy reaches it."""
-    made = [*copies(walks(4), Hindsight(GOALS, "final", 3), torch.Generator().manual_seed(0))]
+    made = [*iterate_relabelled_copies(walks(4), Hindsight(GOALS, "final", 3), torch.Generator().manual_seed(0))]
     assert len(made) == 3
     for copy in made:
         assert copy.observations[:, 1].tolist() == [4, 4, 4, 4]

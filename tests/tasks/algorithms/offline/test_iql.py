@@ -31,7 +31,7 @@ def test_the_value_is_the_expectile_of_what_actions_are_worth(expectile, value):
 
 
 def test_weights_by_hand():
-    weights = iql.advantage_weights(torch.tensor([0.0, 1.0, -1.0, 9.0]), 0.5, 4.0)
+    weights = iql.exponential_advantage_weights(torch.tensor([0.0, 1.0, -1.0, 9.0]), 0.5, 4.0)
     assert weights.tolist() == pytest.approx([1, exp(0.5), exp(-0.5), 4])
 
 
@@ -56,7 +56,7 @@ class Constant:
 
 def test_one_step_by_hand(monkeypatch):
     """Advantages 2 and -2; Bellman targets 1 + 0.5 x 10, and 2 where the episode has ended."""
-    monkeypatch.setattr(iql, "follow", lambda *_: None)
+    monkeypatch.setattr(iql, "polyak_update", lambda *_: None)
     data = Transitions(
         torch.tensor([[1.0], [4.0]]),
         torch.tensor([0, 1]),

@@ -11,7 +11,7 @@ from tests.tasks.algorithms.offline.chains import dynamics, optimal, recorded, s
 
 def learnt(data, actions, gamma, tolerance=1e-12):
     spaces = Spaces(data.observations.shape[1], actions, True)
-    policy, here, there = tabular_q.table(data, spaces, gamma, most=1000)
+    policy, here, there = tabular_q.build_q_table(data, spaces, gamma, most=1000)
     return policy, list(tabular_q.fit(policy, data, here, there, tolerance))
 
 
@@ -94,13 +94,13 @@ def test_it_ends_when_no_value_changes_by_more_than_the_tolerance():
 def test_too_many_states_are_counted():
     chain = sampled(dynamics(states=5, actions=3, seed=1))
     with pytest.raises(tabular_q.TooManyStates, match="5 distinct observations, and a table has at most 4"):
-        tabular_q.table(chain, Spaces(5, 3, True), 0.9, most=4)
+        tabular_q.build_q_table(chain, Spaces(5, 3, True), 0.9, most=4)
 
 
 def test_a_saved_table_acts_the_same(tmp_path):
     policy, _ = learnt(sampled(dynamics(states=5, actions=3, seed=1)), 3, gamma=0.9)
-    files.save(policy, tmp_path)
-    again = kinds.load(tmp_path)
+    files.save_policy(policy, tmp_path)
+    again = kinds.load_policy_of_any_kind(tmp_path)
     seen = torch.cat([torch.eye(5), torch.zeros(1, 5)])
     assert torch.equal(again.act(seen), policy.act(seen))
     assert torch.equal(again.values(seen), policy.values(seen))

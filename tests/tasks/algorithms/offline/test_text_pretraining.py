@@ -30,30 +30,30 @@ def test_each_token_is_seen_with_the_embedding_of_its_position():
 
 
 def test_a_head_of_its_own_is_one_only_where_it_was_given():
-    assert len(list(text_pretraining.new(5, 4, 3).parameters())) == 2
+    assert len(list(text_pretraining.make_text_model(5, 4, 3).parameters())) == 2
     assert len(list(text_pretraining.Text(torch.ones(5, 4), torch.ones(3, 4), torch.ones(5, 4)).parameters())) == 3
 
 
 def test_a_chain_steps_by_its_transition_matrix():
-    rows = next(text_pretraining.chain(3, 4000, 6, torch.Generator().manual_seed(0)))
+    rows = next(text_pretraining.iterate_markov_chains(3, 4000, 6, torch.Generator().manual_seed(0)))
     transitions = torch.softmax(torch.randn(3, 3, generator=torch.Generator().manual_seed(0)), dim=-1)
     counts = torch.zeros(3, 3).index_put_((rows[:, :-1].flatten(), rows[:, 1:].flatten()), torch.ones(20_000), True)
     assert torch.allclose(counts / counts.sum(1, keepdim=True), transitions, atol=0.03)
 
 
 def test_cuttings_are_stretches_of_the_stream():
-    rows = next(text_pretraining.cuttings(torch.arange(10), 500, 4, torch.Generator().manual_seed(0)))
+    rows = next(text_pretraining.iterate_random_text_rows(torch.arange(10), 500, 4, torch.Generator().manual_seed(0)))
     assert (rows.diff(dim=1) == 1).all()
     assert set(rows[:, 0].tolist()) == set(range(7))  # the last place where four tokens are left, too
 
 
 def test_a_trunk_learns_a_chain_beyond_its_frequencies():
     torch.manual_seed(0)
-    trunk, words = Transformer(32, 1, 1, 0.0), text_pretraining.new(8, 32, 16)
+    trunk, words = Transformer(32, 1, 1, 0.0), text_pretraining.make_text_model(8, 32, 16)
     optimizer = AdamW(
         [*trunk.parameters(), *words.parameters()], 0.02, clip=1.0, weight_decay=0.0, warmup=0, steps=60, last=0.1
     )
-    chain = text_pretraining.chain(8, 32, 16, torch.Generator().manual_seed(0))
+    chain = text_pretraining.iterate_markov_chains(8, 32, 16, torch.Generator().manual_seed(0))
     for rows in islice(chain, 60):
         optimizer.step(words.loss(trunk, rows))
     held_out = next(chain)

@@ -2,15 +2,15 @@
 
 import pytest
 
-from tasks.language.configs.parts.names import OneOf, policy_names, reward_names
+from tasks.language.configs.parts.names import OneOf, list_policy_names, list_reward_names
 
 
 def test_they_are_those_of_the_files():
     by_model = ["outcome", "process", "reward_model"]
-    assert {"code", "constraints", "format", "rubric", "verifiable", *by_model} <= {*reward_names()}
+    assert {"code", "constraints", "format", "rubric", "verifiable", *by_model} <= {*list_reward_names()}
     trained = ["pretrained", "sft", "rejection_sft", "dpo", "reinforce", "ppo", "grpo"]
-    assert {"sft_matched", "sft_flat", *trained} <= {*policy_names()}
-    assert not {"reward_model", "sft_control", "tokenizer", "report"} & {*policy_names()}
+    assert {"sft_matched", "sft_flat", *trained} <= {*list_policy_names()}
+    assert not {"reward_model", "sft_control", "tokenizer", "report"} & {*list_policy_names()}
 
 
 def test_a_wrong_name_is_answered_with_the_closest():

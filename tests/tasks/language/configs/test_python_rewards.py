@@ -5,12 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from tasks.language.configs.parts.python_rewards import PYTHON_REWARD, fault, holds, is_python
+from tasks.language.configs.parts.python_rewards import (
+    PYTHON_REWARD,
+    contains_reward_file,
+    find_reward_function_fault,
+    is_python_reward,
+)
 
 
 @pytest.mark.parametrize("name", ["rewards/mine.py:f", "rewards/a-b/c_d/mine2.py:_f2"])
 def test_what_is_a_name_of_a_function(name):
-    assert is_python(name)
+    assert is_python_reward(name)
 
 
 @pytest.mark.parametrize(
@@ -31,7 +36,7 @@ def test_what_is_a_name_of_a_function(name):
     ],
 )
 def test_what_is_no_name_of_a_function(name):
-    assert not is_python(name)
+    assert not is_python_reward(name)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +73,7 @@ def test_what_can_be_said_without_running_it(tmp_path, text, wrong):
     (tmp_path / "rewards").mkdir()
     if text is not None:
         (tmp_path / "rewards/mine.py").write_text(text)
-    found = fault(tmp_path, "rewards/mine.py:f")
+    found = find_reward_function_fault(tmp_path, "rewards/mine.py:f")
     assert found.startswith(wrong)
     assert bool(found) == bool(wrong)
 
@@ -77,7 +82,9 @@ def test_a_link_that_leads_out_of_the_project_is_refused(tmp_path):
     (tmp_path / "home/rewards").mkdir(parents=True)
     (tmp_path / "mine.py").write_text("def f(responses): ...")
     (tmp_path / "home/rewards/mine.py").symlink_to(tmp_path / "mine.py")
-    assert "is a link to a file outside this folder" in fault(tmp_path / "home", "rewards/mine.py:f")
+    assert "is a link to a file outside this folder" in find_reward_function_fault(
+        tmp_path / "home", "rewards/mine.py:f"
+    )
 
 
 def test_names_are_those_of_the_schema_that_editors_read():
@@ -102,4 +109,4 @@ def test_names_are_those_of_the_schema_that_editors_read():
     ],
 )
 def test_which_paths_hold_a_function(files, held):
-    assert holds(files, "rewards/a/b.py:f") == held
+    assert contains_reward_file(files, "rewards/a/b.py:f") == held

@@ -62,13 +62,13 @@ def test_a_response_ends_with_the_end_token_unless_it_was_cut_off(words):
 def test_decoding_leaves_the_end_token_out_and_no_other(words):
     """A special token within an answer is part of the model's text, and is judged."""
     text = "3 + 4 = 7\n#### 7"
-    assert chat.decode(words, chat.encode_response(words, text)) == text
+    assert chat.decode_response(words, chat.encode_response(words, text)) == text
     user, pad = words.convert_tokens_to_ids(["<|user|>", "<|pad|>"])
     answer = [*chat.encode_response(words, "3 +", ended=False), user, *chat.encode_response(words, " 4")]
-    assert chat.decode(words, answer) == "3 +<|user|> 4"
-    assert chat.decode(words, answer[:-1], ended=False) == "3 +<|user|> 4"
-    assert chat.decode(words, [*answer[:-1], pad], ended=False) == "3 +<|user|> 4<|pad|>", "cut off behind it"
-    assert chat.decode(words, torch.tensor(answer)) == "3 +<|user|> 4"
+    assert chat.decode_response(words, answer) == "3 +<|user|> 4"
+    assert chat.decode_response(words, answer[:-1], ended=False) == "3 +<|user|> 4"
+    assert chat.decode_response(words, [*answer[:-1], pad], ended=False) == "3 +<|user|> 4<|pad|>", "cut off behind it"
+    assert chat.decode_response(words, torch.tensor(answer)) == "3 +<|user|> 4"
 
 
 @pytest.mark.parametrize("special", [True, False])
@@ -79,7 +79,7 @@ def test_a_response_is_closed_as_the_chat_template_closes_it(name, special):
     assert words.convert_ids_to_tokens(chat.end_token(words)) == end
     prompt, response = chat.encode_prompt(words, "Why?"), chat.encode_response(words, "So it is.")
     assert words.convert_ids_to_tokens(response[-1]) == end
-    assert chat.decode(words, response) == "So it is."
+    assert chat.decode_response(words, response) == "So it is."
     conversation = [{"role": "user", "content": "Why?"}, {"role": "assistant", "content": "So it is."}]
     whole = words.apply_chat_template(conversation, tokenize=False)
     if name not in ("Llama 2", "without an end"):  # a space before the end; no end
@@ -127,7 +127,7 @@ def test_a_special_tokens_text_is_text(tokenizer):
         assert [token for token in prompt if token in special] == markers, "the template's own, and no more"
         assert [token for token in response if token in special] == [chat.end_token(tokenizer)]
         assert text in tokenizer.decode(prompt)
-        assert chat.decode(tokenizer, response) == text
+        assert chat.decode_response(tokenizer, response) == text
         assert tokenizer.eos_token_id in tokenizer.encode(tokenizer.eos_token), "nothing was left switched off"
 
 

@@ -68,7 +68,9 @@ def test_sampled_tokens_are_trained_on_as_they_were_sampled(words, tmp_path):
     other_end, user = words.convert_tokens_to_ids(["<|start|>", "<|user|>"])
     assert spelt != words.encode(" has", add_special_tokens=False) != words.encode("has", add_special_tokens=False)
     sampled = [[*spelt, words.eos_token_id], [*seven, user, *twelve], [*seven, other_end]]
-    texts = [chat.decode(words, tokens, ended) for tokens, ended in zip(sampled, (True, False, True), strict=True)]
+    texts = [
+        chat.decode_response(words, tokens, ended) for tokens, ended in zip(sampled, (True, False, True), strict=True)
+    ]
     assert texts == ["has", "7<|user|>12", "7"]
     rows = [
         {
@@ -78,8 +80,8 @@ def test_sampled_tokens_are_trained_on_as_they_were_sampled(words, tmp_path):
         },
         {**row(1, "one", texts[0], texts[2], "a better"), "chosen_tokens": sampled[0], "rejected_tokens": sampled[2]},
     ]
-    tables.write(Comparisons, pd.DataFrame(rows), tmp_path / "pairs.parquet")
-    compared = ComparisonSet(tables.read(Comparisons, tmp_path / "pairs.parquet"), words)
+    tables.write_table(Comparisons, pd.DataFrame(rows), tmp_path / "pairs.parquet")
+    compared = ComparisonSet(tables.read_table(Comparisons, tmp_path / "pairs.parquet"), words)
     assert compared.answers == sampled
     assert compared.groups == [[(0, 1, 2, ""), (0, 2, 2, "")]]
 

@@ -4,7 +4,7 @@ import pytest
 
 from tasks.common import models
 from tasks.common.errors import DataError
-from tasks.language.data.conversations import encode_conversation, encode_prompt
+from tasks.language.data.conversations import encode_conversation, encode_conversation_prompt
 from tests.tasks.chats import chat_tokenizer
 from tests.tasks.language.data.test_conversations import TURNS
 
@@ -77,8 +77,8 @@ def test_what_cannot_be_used_is_one_line(name, messages, line):
 
 def test_a_system_prompt_is_no_answer(words):
     """Our own template takes every turn that is not the user's for the assistant's."""
-    for encode in (encode_prompt, encode_conversation):
-        messages = conversation("system", "user", "assistant")[: 2 if encode is encode_prompt else 3]
+    for encode in (encode_conversation_prompt, encode_conversation):
+        messages = conversation("system", "user", "assistant")[: 2 if encode is encode_conversation_prompt else 3]
         with pytest.raises(DataError, match=r"^message 1 \(system\): .* renders it as assistant;"):
             encode(words, messages)
 
@@ -100,7 +100,7 @@ def test_a_system_prompt_is_no_answer(words):
 def test_a_broken_template_is_one_line(template, line):
     tokenizer = chat_tokenizer("ChatML")
     tokenizer.chat_template = template
-    for encode, count in ((encode_conversation, 2), (encode_prompt, 1)):
+    for encode, count in ((encode_conversation, 2), (encode_conversation_prompt, 1)):
         with pytest.raises(DataError, match=f"^{line}$"):
             encode(tokenizer, TURNS[:count])
 
@@ -109,7 +109,7 @@ def test_a_prompt_ends_before_an_answer():
     with pytest.raises(
         DataError, match=r"^message 2 is the last and an assistant turn; expected a user or tool turn there$"
     ):
-        encode_prompt(chat_tokenizer("ChatML"), TURNS[:2])
+        encode_conversation_prompt(chat_tokenizer("ChatML"), TURNS[:2])
 
 
 def test_a_tokenizer_without_an_end_token_is_one_line():

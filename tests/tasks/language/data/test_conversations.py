@@ -10,7 +10,7 @@ from transformers import AddedToken
 from tasks.common import models
 from tasks.common.errors import DataError
 from tasks.language.data import chat
-from tasks.language.data.conversations import encode_conversation, encode_prompt
+from tasks.language.data.conversations import encode_conversation, encode_conversation_prompt
 from tests.tasks.chats import CHATML, CHATS, CONVERSATIONS, chat_tokenizer
 from tests.tasks.language.data.test_chat import QUESTIONS
 
@@ -138,7 +138,7 @@ def check_one_exchange(tokenizer):
         ids, mask = encode_conversation(tokenizer, [asked, answered])
         assert ids == prompt + response
         assert mask == [False] * len(prompt) + [True] * len(response)
-        assert encode_prompt(tokenizer, [asked]) == prompt
+        assert encode_conversation_prompt(tokenizer, [asked]) == prompt
 
 
 @pytest.mark.parametrize("name", [name for name in ALL if name not in ("Llama 2", "Mistral", "without an end")])
@@ -150,9 +150,11 @@ def test_a_turn_is_trained_behind_the_prompt_that_it_is_sampled_from(name):
     second = mask.index(True, mask.index(False, first))
     for place, start in ((1, first), (3, second)):
         conversation = {"conversation": TURNS[:place], "sanitize_control_tokens": True}
-        conversation["chat_template"] = chat.template(tokenizer)  # Llama 3.2's own would write today's date
+        conversation["chat_template"] = chat.get_fixed_date_template(
+            tokenizer
+        )  # Llama 3.2's own would write today's date
         assert ids[:start] == tokenizer.apply_chat_template(**conversation, add_generation_prompt=True)["input_ids"]
-        assert ids[:start] == encode_prompt(tokenizer, TURNS[:place])
+        assert ids[:start] == encode_conversation_prompt(tokenizer, TURNS[:place])
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -181,8 +183,8 @@ def test_a_control_token_in_a_message_is_text(name):
         if name == "Qwen 3":  # opens the last answer alone by an empty thought
             answers[0] = answers[0][len(chat.encode_response(tokenizer, "", ended=False)) :]
         assert trained == [*answers[0], *answers[1]]
-        prompt = [token for token in encode_prompt(tokenizer, hostile[:3]) if token in control]
-        assert prompt == [token for token in encode_prompt(tokenizer, TURNS[:3]) if token in control]
+        prompt = [token for token in encode_conversation_prompt(tokenizer, hostile[:3]) if token in control]
+        assert prompt == [token for token in encode_conversation_prompt(tokenizer, TURNS[:3]) if token in control]
 
 
 def test_an_end_token_that_swallows_the_line_break_behind_it():

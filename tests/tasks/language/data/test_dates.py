@@ -7,7 +7,7 @@ import pytest
 from transformers.utils import chat_template_utils
 
 from tasks.language.data import chat
-from tasks.language.data.conversations import encode_conversation, encode_prompt
+from tasks.language.data.conversations import encode_conversation, encode_conversation_prompt
 from tests.tasks.chats import CHATML, chat_tokenizer
 
 TURNS = [
@@ -45,7 +45,7 @@ def test_tokens_and_masks_are_the_same_on_every_day(on):
         tokenizer = chat_tokenizer("Llama 3.2")
         asked = chat.encode_prompt(tokenizer, "Which day is it?")
         assert "Today Date: 26 Jul 2024\n" in tokenizer.decode(asked)
-        found.append((asked, encode_prompt(tokenizer, TURNS[:2]), encode_conversation(tokenizer, TURNS)))
+        found.append((asked, encode_conversation_prompt(tokenizer, TURNS[:2]), encode_conversation(tokenizer, TURNS)))
         assert chat.end_token(tokenizer) == tokenizer.convert_tokens_to_ids("<|eot_id|>")
         own.append(tokenizer.apply_chat_template(TURNS, tokenize=False))
     assert found[0] == found[1]
@@ -70,12 +70,15 @@ def test_the_date_is_all_that_differs(on, asked, before):
     assert f"  Day: {DATES[asked]}\n" in expected
     on(2030, 1, 1)
     assert tokenizer.apply_chat_template(TURNS, tokenize=False) != expected
-    assert tokenizer.apply_chat_template(TURNS, tokenize=False, chat_template=chat.template(tokenizer)) == expected
+    assert (
+        tokenizer.apply_chat_template(TURNS, tokenize=False, chat_template=chat.get_fixed_date_template(tokenizer))
+        == expected
+    )
 
 
 def test_a_template_without_a_date_is_as_it_was(tmp_path):
     tokenizer = chat_tokenizer("ChatML")
-    assert chat.template(tokenizer) == tokenizer.chat_template == CHATML
+    assert chat.get_fixed_date_template(tokenizer) == tokenizer.chat_template == CHATML
     dated = chat_tokenizer("Llama 3.2")
     before = dated.chat_template
     chat.encode_prompt(dated, "Why?")

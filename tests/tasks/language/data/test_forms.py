@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from tasks.common.errors import StageError
 from tasks.language.data import forms, messages
-from tasks.language.data.forms import AnswerPair, demonstration, joined_prompt, pair, split_prompt
-from tasks.language.data.rows import Row, parsed, read_file
+from tasks.language.data.forms import AnswerPair, join_prompt, parse_demonstration, parse_preference_pair, split_prompt
+from tasks.language.data.rows import Row, parse_row, read_file
 
 SYSTEM = {"role": "system", "content": "Be brief."}
 ASK, REPLY = {"role": "user", "content": "Why?"}, {"role": "assistant", "content": "So."}
@@ -57,13 +57,13 @@ DEMONSTRATIONS = {
 @pytest.mark.parametrize("name", DEMONSTRATIONS)
 def test_each_form_of_conversations(name):
     row, turns = DEMONSTRATIONS[name]
-    found = demonstration(row)
+    found = parse_demonstration(row)
     assert (found.messages, found.text) == (turns, "")
 
 
 def test_running_text():
-    assert demonstration({"text": " Once upon a time. "}) == ([], "Once upon a time.", frozenset())
-    assert demonstration({"text": "x", "question": "Why?", "answer": "So."}) == ([ASK, REPLY], "", {"text"})
+    assert parse_demonstration({"text": " Once upon a time. "}) == ([], "Once upon a time.", frozenset())
+    assert parse_demonstration({"text": "x", "question": "Why?", "answer": "So."}) == ([ASK, REPLY], "", {"text"})
 
 
 def test_the_forms_named_in_messages_are_those_that_are_read():
@@ -76,10 +76,10 @@ def test_the_forms_named_in_messages_are_those_that_are_read():
 
 def test_parts_of_a_message_are_joined_and_its_other_keys_stay():
     parts = [{"type": "text", "text": "Wh"}, {"type": "text", "text": "y?"}]
-    assert demonstration({"messages": [{**ASK, "content": parts}, REPLY]}).messages == [ASK, REPLY]
-    assert demonstration({"messages": [ASK, TOOLS, RESULT, REPLY]}).messages == [ASK, TOOLS, RESULT, REPLY]
+    assert parse_demonstration({"messages": [{**ASK, "content": parts}, REPLY]}).messages == [ASK, REPLY]
+    assert parse_demonstration({"messages": [ASK, TOOLS, RESULT, REPLY]}).messages == [ASK, TOOLS, RESULT, REPLY]
     silent = {name: value for name, value in TOOLS.items() if name != "content"}
-    assert demonstration({"messages": [ASK, {**silent, "content": None}, RESULT, REPLY]}).messages[1] == TOOLS
+    assert parse_demonstration({"messages": [ASK, {**silent, "content": None}, RESULT, REPLY]}).messages[1] == TOOLS
 
 
 def test_nulls_that_parquet_fills_in_are_no_keys(tmp_path):
@@ -90,13 +90,13 @@ def test_nulls_that_parquet_fills_in_are_no_keys(tmp_path):
         {"prompt": "Why?", "completion": "So."},
     ]
     pd.DataFrame(rows).to_parquet(tmp_path / "x.parquet")
-    found = [parsed(row, demonstration).messages for row in read_file(tmp_path / "x.parquet")]
+    found = [parse_row(row, parse_demonstration).messages for row in read_file(tmp_path / "x.parquet")]
     assert found == [[ASK, TOOLS, RESULT, REPLY], [ASK, REPLY], [ASK, REPLY]]
 
 
 def one_line(row, form):
     with pytest.raises(StageError) as stopped:
-        parsed(Row(row, "x-0", "x.jsonl: line 1"), form)
+        parse_row(Row(row, "x-0", "x.jsonl: line 1"), form)
     line = str(stopped.value)
     assert line.startswith("x.jsonl: line 1: ")
     assert "\n" not in line
@@ -152,7 +152,7 @@ ROLES = "expected system, developer, user, assistant, tool"
     ids=str,
 )
 def test_a_row_that_is_no_conversation_is_named(row, said):
-    assert one_line(row, demonstration).startswith(said)
+    assert one_line(row, parse_demonstration).startswith(said)
 
 
 @pytest.mark.parametrize(
@@ -169,14 +169,14 @@ def test_a_row_that_is_no_conversation_is_named(row, said):
     ids=str,
 )
 def test_each_form_of_pairs(row):
-    assert pair(row)[:5] == AnswerPair([ASK], REPLY, OTHER, None, "")[:5]
+    assert parse_preference_pair(row)[:5] == AnswerPair([ASK], REPLY, OTHER, None, "")[:5]
 
 
 def test_a_pairs_prompt_may_have_several_turns():
     turns = [SYSTEM, ASK, REPLY, AGAIN]
     expected = AnswerPair(turns, MORE, OTHER, None, "")
-    assert pair({"prompt": turns, "chosen": "More.", "rejected": "No."}) == expected
-    assert pair({"chosen": [*turns, MORE], "rejected": [*turns, OTHER]}) == expected
+    assert parse_preference_pair({"prompt": turns, "chosen": "More.", "rejected": "No."}) == expected
+    assert parse_preference_pair({"chosen": [*turns, MORE], "rejected": [*turns, OTHER]}) == expected
 
 
 HISTORY = [["Why?", "So."]]
@@ -201,33 +201,38 @@ HISTORY = [["Why?", "So."]]
     ids=["LLaMA-Factory", "Alpaca", "question", "history", "HH-RLHF", "HH-RLHF in turns"],
 )
 def test_each_form_of_pairs_of_other_tools(row, prompt):
-    found = pair({**row, "note": "x"})
+    found = parse_preference_pair({**row, "note": "x"})
     assert (found.prompt, found.chosen, found.rejected) == (prompt, REPLY, OTHER)
     assert found.unread == {"note"}
-    assert demonstration(row).messages == [*prompt, REPLY]
+    assert parse_demonstration(row).messages == [*prompt, REPLY]
 
 
 def test_a_row_of_our_own_table_is_read_whole():
     own = {"comparison_id": "1", "prompt_id": "1", "prompt": "Why?", "strength": "a better", "chosen_ended": True}
-    call = messages.to_json(TOOLS, "x")
-    own |= {"rejected_ended": True, "chosen": messages.text(TOOLS), "rejected": "No.", "chosen_message": call}
-    found = pair({**own, "rejected_message": "", "note": "x"})
+    call = messages.dump_json_field(TOOLS, "x")
+    own |= {
+        "rejected_ended": True,
+        "chosen": messages.format_message_text(TOOLS),
+        "rejected": "No.",
+        "chosen_message": call,
+    }
+    found = parse_preference_pair({**own, "rejected_message": "", "note": "x"})
     assert (found.chosen, found.rejected, found.unread) == (TOOLS, OTHER, {"note"})
 
 
 def test_a_text_that_only_mentions_a_speaker_is_no_transcript():
-    assert messages.transcript("Human: Why?") == []
-    assert messages.transcript("He said:\n\nHuman: Why?\n\nAssistant: So.") == []
-    assert pair({"prompt": "Say it.", "chosen": "\n\nHuman: a\n\nAssistant: b", "rejected": "x"}).prompt == [
-        {"role": "user", "content": "Say it."}
-    ]
+    assert messages.parse_transcript("Human: Why?") == []
+    assert messages.parse_transcript("He said:\n\nHuman: Why?\n\nAssistant: So.") == []
+    assert parse_preference_pair(
+        {"prompt": "Say it.", "chosen": "\n\nHuman: a\n\nAssistant: b", "rejected": "x"}
+    ).prompt == [{"role": "user", "content": "Say it."}]
 
 
 def test_answers_that_are_more_than_a_text_stay_whole():
-    found = pair({"prompt": [ASK], "chosen": [TOOLS], "rejected": [{**OTHER, "reasoning": "Hm."}]})
+    found = parse_preference_pair({"prompt": [ASK], "chosen": [TOOLS], "rejected": [{**OTHER, "reasoning": "Hm."}]})
     assert found.chosen == TOOLS
     assert found.rejected == {**OTHER, "reasoning_content": "Hm."}
-    assert messages.text(found.chosen) == '{"name": "add", "arguments": {"a": 1}}'
+    assert messages.format_message_text(found.chosen) == '{"name": "add", "arguments": {"a": 1}}'
 
 
 PAIR = {"prompt": "Why?", "chosen": "So.", "rejected": "No."}
@@ -285,7 +290,7 @@ PAIR = {"prompt": "Why?", "chosen": "So.", "rejected": "No."}
     ids=str,
 )
 def test_a_row_that_is_no_pair_is_named(row, said):
-    assert one_line(row, pair).startswith(said)
+    assert one_line(row, parse_preference_pair).startswith(said)
 
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
@@ -300,10 +305,10 @@ MESSAGE = st.fixed_dictionaries(
 def test_a_prompt_survives_its_table(before, asked):
     turns = [*before, {"role": "user", "content": asked}]
     question, history = split_prompt(turns)
-    assert joined_prompt(question, history) == turns
+    assert join_prompt(question, history) == turns
     assert question == asked
     assert (history == "") == (not before)
-    assert forms.conversation(turns, "x") == turns, "messages in the plain form stay as they are"
+    assert forms.parse_conversation(turns, "x") == turns, "messages in the plain form stay as they are"
 
 
 @pytest.mark.parametrize(
@@ -324,14 +329,17 @@ def test_a_prompt_may_end_with_what_a_tool_said():
     turns = [ASK, TOOLS, {**RESULT, "tool_call_id": "1"}]
     question, history = split_prompt(turns)
     assert question == "3"
-    assert joined_prompt(question, history) == turns
-    assert forms.pair({"prompt": question, "history": history, "chosen": "So.", "rejected": "No."}).prompt == turns
-    assert [turn["role"] for turn in forms.conversation(history, "history")] == ["user", "assistant", "tool"]
+    assert join_prompt(question, history) == turns
+    assert (
+        forms.parse_preference_pair({"prompt": question, "history": history, "chosen": "So.", "rejected": "No."}).prompt
+        == turns
+    )
+    assert [turn["role"] for turn in forms.parse_conversation(history, "history")] == ["user", "assistant", "tool"]
 
 
 def test_a_demonstrated_problem():
     row = {"problem_id": "train-3", "question": "Why?", "history": json.dumps([SYSTEM]), "solution": "x"}
-    assert forms.demonstrated(row, "So.") == {
+    assert forms.build_demonstration_row(row, "So.") == {
         "demonstration_id": "train-3",
         "messages": json.dumps([SYSTEM, ASK, REPLY]),
         "text": "",
@@ -360,21 +368,21 @@ NAMES = [
 NAMES += ["problem", "solution", "chosen", "rejected", "text", "strength", "score_chosen", "score_rejected", "metadata"]
 
 
-@pytest.mark.parametrize("form", [demonstration, pair])
+@pytest.mark.parametrize("form", [parse_demonstration, parse_preference_pair])
 @given(row=st.dictionaries(st.sampled_from(NAMES), VALUES))
 @settings(max_examples=25)
 def test_any_row_is_read_or_named(form, row):
     """Whatever JSON holds, the end is a conversation or one line."""
     found, said = None, ""
     try:
-        found = parsed(Row(row, "x-0", "x.jsonl: line 1"), form)
+        found = parse_row(Row(row, "x-0", "x.jsonl: line 1"), form)
     except StageError as error:
         said = str(error)
     if found is None:
         assert said.startswith("x.jsonl: line 1: ")
         assert "\n" not in said
         return
-    if form is demonstration:
+    if form is parse_demonstration:
         assert any(turn["role"] == "assistant" for turn in found.messages) != bool(found.text)
     else:
         assert found.prompt[-1]["role"] != "assistant"

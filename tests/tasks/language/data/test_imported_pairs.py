@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.common.errors import StageError
-from tasks.language.data.imported_pairs import read, read_all
+from tasks.language.data.imported_pairs import parse_and_split_pairs, parse_unsplit_pairs
 from tasks.language.data.rows import Row
 from tasks.language.tables.preferences import Comparisons
 
@@ -28,7 +28,7 @@ def of(train, test=()):
 
 
 def split(train, test=(), share=0.25, seed=0):
-    return read(of(train, test), share, seed, "data/raw/preferences")
+    return parse_and_split_pairs(of(train, test), share, seed, "data/raw/preferences")
 
 
 def texts(rows):
@@ -181,10 +181,10 @@ def test_files_that_ask_the_same_prompts_are_split_as_one():
 def test_pairs_that_nothing_is_trained_on_are_all_kept_each_with_its_prompt():
     """Duplicates too; of scores and histories those columns stay that every row needs."""
     asked = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Why?"}]
-    found = read_all(of([row("How?", score_chosen=2, score_rejected=1), row(asked), row(asked)]))
+    found = parse_unsplit_pairs(of([row("How?", score_chosen=2, score_rejected=1), row(asked), row(asked)]))
     assert [one["prompt"] for one in found] == ["How?", "Why?", "Why?"]
     assert len({one["prompt_id"] for one in found}) == len(found)
     assert [bool(one["history"]) for one in found] == [False, True, True]
     assert "chosen_score" not in found[0]
     Comparisons.validate(pd.DataFrame(found))
-    assert read_all([]) == []
+    assert parse_unsplit_pairs([]) == []

@@ -25,7 +25,7 @@ def rows(*values):
     ],
 )
 def test_labels(value, positive):
-    assert labelled_texts.flag({"label": value}, "label") is positive
+    assert labelled_texts.parse_boolean_label({"label": value}, "label") is positive
 
 
 def test_answers_in_kto_s_form():
@@ -35,7 +35,9 @@ def test_answers_in_kto_s_form():
         {"role": "user", "content": "2 + 2?"},
     ]
     given = {"prompt": turns, "completion": [{"role": "assistant", "content": "4"}], "label": True}
-    plain, talk = labelled_texts.answers(rows({"prompt": "1 + 1?", "completion": " 3", "label": False}, given))
+    plain, talk = labelled_texts.parse_labelled_answers(
+        rows({"prompt": "1 + 1?", "completion": " 3", "label": False}, given)
+    )
     assert plain == {"solution_id": "own-0", "prompt": "1 + 1?", "history": "", "response": "3", "right": False}
     assert (talk["prompt"], talk["response"], talk["right"]) == ("2 + 2?", "4", True)
     assert '"Yes?"' in talk["history"]
@@ -52,4 +54,4 @@ def test_answers_in_kto_s_form():
 )
 def test_wrong_answers_are_told_in_one_line(row, said):
     with pytest.raises(DataError, match=said):
-        labelled_texts.answers(rows(row))
+        labelled_texts.parse_labelled_answers(rows(row))

@@ -37,31 +37,33 @@ CASES = [  # response, points for named, valid, brief and ordered, and whether i
 
 @pytest.mark.parametrize(("response", "points", "gold"), CASES)
 def test_points_by_hand(response, points, gold):
-    score = manner.judge(QUESTION, response, ended=True)
+    score = manner.score_manner(QUESTION, response, ended=True)
     assert (score.named, score.valid, score.brief, score.ordered) == points
     assert score.total == sum(points)
-    assert manner.is_gold(QUESTION, WORKED, "14", response, ended=True) == gold
+    assert manner.is_gold_response(QUESTION, WORKED, "14", response, ended=True) == gold
 
 
 def test_an_answer_that_does_not_end_is_neither_brief_nor_gold():
-    assert manner.judge(QUESTION, WORKED, ended=False).brief == 0
-    assert not manner.is_gold(QUESTION, WORKED, "14", WORKED, ended=False)
+    assert manner.score_manner(QUESTION, WORKED, ended=False).brief == 0
+    assert not manner.is_gold_response(QUESTION, WORKED, "14", WORKED, ended=False)
 
 
 def test_manner_needs_no_right_answer_and_gold_does():
     """A wrong story, told well."""
     response = "That leaves 4 - 3 = 1 pens.\nIn all that is 1 * 2 = 2 pens.\n#### 2"
-    assert manner.judge(QUESTION, response, ended=True).total == 10
-    assert not manner.is_gold(QUESTION, WORKED, "14", response, ended=True)
+    assert manner.score_manner(QUESTION, response, ended=True).total == 10
+    assert not manner.is_gold_response(QUESTION, WORKED, "14", response, ended=True)
 
 
 @given(st.integers(0, 2**32), st.integers(1, 5))
 def test_every_worked_solution_has_all_points_and_is_gold(seed, steps):
-    problem = word_problems.generate(random.Random(seed), ProblemKind(steps, 50))
-    assert manner.judge(problem.question, problem.solution, ended=True).total == 10
-    assert manner.applies(problem.question, problem.solution)
-    assert manner.is_gold(problem.question, problem.solution, str(problem.answer), problem.solution, ended=True)
-    assert manner.thing(problem.question) == problem.thing
+    problem = word_problems.generate_word_problem(random.Random(seed), ProblemKind(steps, 50))
+    assert manner.score_manner(problem.question, problem.solution, ended=True).total == 10
+    assert manner.can_judge_gold(problem.question, problem.solution)
+    assert manner.is_gold_response(
+        problem.question, problem.solution, str(problem.answer), problem.solution, ended=True
+    )
+    assert manner.find_counted_thing(problem.question) == problem.thing
 
 
 @pytest.mark.parametrize(
@@ -74,10 +76,10 @@ def test_every_worked_solution_has_all_points_and_is_gold(seed, steps):
     ],
 )
 def test_problems_of_another_form_have_no_gold(question, solution):
-    assert not manner.applies(question, solution)
+    assert not manner.can_judge_gold(question, solution)
 
 
 @given(st.text(max_size=300))
 def test_hostile_texts_are_judged(text):
-    assert 0 <= manner.judge(QUESTION, text, ended=True).total <= 10
-    assert not manner.is_gold(QUESTION, WORKED, "14", text + "!", ended=True)
+    assert 0 <= manner.score_manner(QUESTION, text, ended=True).total <= 10
+    assert not manner.is_gold_response(QUESTION, WORKED, "14", text + "!", ended=True)

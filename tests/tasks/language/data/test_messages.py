@@ -9,7 +9,7 @@ from tasks.common.errors import DataError
 from tasks.language.data import forms, messages
 from tasks.language.data.columns import LeftOutError
 from tasks.language.data.conversations import encode_answer, encode_conversation
-from tasks.language.data.rows import parsed, read_file
+from tasks.language.data.rows import parse_row, read_file
 from tests.tasks.chats import chat_tokenizer
 from tests.tasks.language.data.test_conversations import runs
 
@@ -17,11 +17,11 @@ ASK = {"role": "user", "content": "Where?"}
 CALL = {"type": "function", "function": {"name": "find", "arguments": {"harbour": "H1"}}}
 CALLING = {"role": "assistant", "content": "", "tool_calls": [CALL]}
 TOOL = {"type": "function", "function": {"name": "find", "parameters": {"type": "object"}}}
-DECLARED = {"role": "tools", "content": messages.to_json([TOOL], "tools")}
+DECLARED = {"role": "tools", "content": messages.dump_json_field([TOOL], "tools")}
 
 
 def read(message):
-    return messages.read(message, "x", set())
+    return messages.parse_message(message, "x", set())
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_nulls_that_parquet_gives_each_call_are_left_out(tmp_path):
     other = {"name": "ask", "arguments": {"town": "T", "deep": {"a": 1}}}
     rows = [{"messages": [ASK, {"role": "assistant", "tool_calls": [call]}]} for call in (CALL["function"], other)]
     pd.DataFrame(rows).to_parquet(tmp_path / "x.parquet")
-    found = [parsed(row, forms.demonstration).messages[-1] for row in read_file(tmp_path / "x.parquet")]
+    found = [parse_row(row, forms.parse_demonstration).messages[-1] for row in read_file(tmp_path / "x.parquet")]
     assert [one["tool_calls"][0]["function"] for one in found] == [CALL["function"], other]
 
 
@@ -64,7 +64,7 @@ def test_nulls_that_parquet_gives_each_call_are_left_out(tmp_path):
 def test_an_answer_that_is_not_learned_is_context(name):
     tokenizer = chat_tokenizer("ChatML")
     answers = [{"role": "assistant", "content": "There.", name: value} for value in (0, 1)]
-    turns = forms.demonstration({"messages": [ASK, answers[0], ASK, answers[1]]}).messages
+    turns = forms.parse_demonstration({"messages": [ASK, answers[0], ASK, answers[1]]}).messages
     assert turns == [
         ASK,
         {"role": "assistant", "content": "There.", "weight": 0},
@@ -80,9 +80,9 @@ def test_an_answer_that_is_not_learned_is_context(name):
 
 def test_what_is_not_read_of_a_message_is_named():
     unread = set()
-    messages.read({"role": "user", "content": "a", "mood": "x", "date": None, "weight": 1}, "x", unread)
+    messages.parse_message({"role": "user", "content": "a", "mood": "x", "date": None, "weight": 1}, "x", unread)
     call = {"name": "find", "parametres": {"harbour": "H1"}, "id": "1"}
-    messages.read({"role": "assistant", "tool_calls": [call]}, "x", unread)
+    messages.parse_message({"role": "assistant", "tool_calls": [call]}, "x", unread)
     assert unread == {"messages.mood", "messages.weight (user)", "messages.tool_calls.parametres"}
 
 
@@ -99,19 +99,19 @@ def test_a_thought_has_one_name(name):
 
 @pytest.mark.parametrize(
     "tools",
-    [[TOOL], [TOOL["function"]], messages.to_json([TOOL], "x"), [messages.to_json(TOOL, "x")]],
+    [[TOOL], [TOOL["function"]], messages.dump_json_field([TOOL], "x"), [messages.dump_json_field(TOOL, "x")]],
     ids=["OpenAI's", "bare functions", "text", "a list of texts"],
 )
 def test_declared_tools_stand_before_the_turns(tools):
     answer = {"role": "assistant", "content": "There."}
     for column in forms.DECLARED:
-        found = forms.demonstration({"messages": [ASK, answer], column: tools})
+        found = forms.parse_demonstration({"messages": [ASK, answer], column: tools})
         assert (found.messages, found.unread) == ([DECLARED, ASK, answer], frozenset())
-    assert forms.demonstration({"messages": [ASK, answer], "tools": []}).messages == [ASK, answer]
-    [anthropic] = messages.tools([{"name": "find", "input_schema": {"type": "object"}}], "x")
+    assert forms.parse_demonstration({"messages": [ASK, answer], "tools": []}).messages == [ASK, answer]
+    [anthropic] = messages.parse_tools([{"name": "find", "input_schema": {"type": "object"}}], "x")
     assert anthropic == DECLARED
     system = {"role": "system", "content": "Be brief.", "tools": tools}
-    assert forms.demonstration({"messages": [system, ASK, answer]}).messages[0] == DECLARED
+    assert forms.parse_demonstration({"messages": [system, ASK, answer]}).messages[0] == DECLARED
 
 
 def test_tools_that_are_none_are_one_line():
@@ -121,9 +121,9 @@ def test_tools_that_are_none_are_one_line():
         (3, "is int 3"),
     ):
         with pytest.raises(ValueError, match=said):
-            messages.tools(wrong, "tools")
+            messages.parse_tools(wrong, "tools")
     with pytest.raises(ValueError, match="declares tools behind its first turn"):
-        forms.conversation([ASK, DECLARED], "messages")
+        forms.parse_conversation([ASK, DECLARED], "messages")
 
 
 KNOWS = (
@@ -148,18 +148,18 @@ def test_arguments_are_json_whether_the_template_wants_an_object_or_text(argumen
 
 
 def test_a_template_that_does_not_know_tools_is_said(capfd):
-    from tasks.language.data.prompts import warn_of_tools
+    from tasks.language.data.prompts import warn_of_unread_tools
 
     tokenizer = chat_tokenizer("ChatML")
     turns = [DECLARED, ASK, {"role": "assistant", "content": "There."}]
     assert encode_conversation(tokenizer, turns) == encode_conversation(tokenizer, turns[1:])
-    warn_of_tools(tokenizer, [forms.as_json(turns), forms.as_json(turns[1:]), ""])
+    warn_of_unread_tools(tokenizer, [forms.dump_messages_json(turns), forms.dump_messages_json(turns[1:]), ""])
     assert (
         capfd.readouterr().err
         == "not read: the tools of 1 conversations, since the chat template does not know tools\n"
     )
     tokenizer.chat_template = KNOWS.replace("ARGUMENTS", "''")
-    warn_of_tools(tokenizer, [forms.as_json(turns)])
+    warn_of_unread_tools(tokenizer, [forms.dump_messages_json(turns)])
     assert capfd.readouterr().err == ""
 
 
@@ -189,7 +189,7 @@ def test_what_a_template_writes_before_an_answer_is_learned(channels):
     response = chat.encode_response(channels, "final")
     assert channels.decode(response) == learned[0]
     assert encode_answer(channels, [ASK], answer) == response
-    assert chat.decode(channels, response) == "final"
+    assert chat.decode_response(channels, response) == "final"
     _before, first, between, second = runs(channels, *encode_conversation(channels, [ASK, answer, ASK, answer]))
     assert (first, between) == (
         ["<|channel|>final<|message|>final"],
@@ -214,21 +214,21 @@ def test_a_control_token_in_an_answer_behind_a_channel_is_text(channels):
     [None, "", " \n", [], [{"type": "text", "text": ""}], "\u200b", "\ufeff \u00ad", "<think>\n\n</think>\n\n"],
 )
 def test_an_answer_in_which_nothing_is_said_is_empty(content):
-    assert messages.is_empty(read({"role": "assistant", "content": content}))
+    assert messages.is_empty_message(read({"role": "assistant", "content": content}))
     with pytest.raises(LeftOutError, match=r"^without an answer$"):
-        forms.demonstration({"messages": [ASK, {"role": "assistant", "content": content}]})
+        forms.parse_demonstration({"messages": [ASK, {"role": "assistant", "content": content}]})
     for value in ([{"role": "assistant", "content": content}], *([] if isinstance(content, list) else [content])):
         with pytest.raises(LeftOutError, match=r"^without an answer$"):
-            forms.demonstration({"prompt": "a", "completion": value})
+            forms.parse_demonstration({"prompt": "a", "completion": value})
         with pytest.raises(LeftOutError, match=r"^without an answer$"):
-            forms.pair({"prompt": "a", "chosen": value, "rejected": "b"})
+            forms.parse_preference_pair({"prompt": "a", "chosen": value, "rejected": "b"})
 
 
 @given(st.text(st.characters(exclude_categories=["Cs", "Cc", "Cf"])), st.text(st.characters(categories=["L", "Z"])))
 def test_a_text_is_empty_only_if_nothing_is_in_it(content, thought):
     message = {"role": "assistant", "content": content, "reasoning_content": thought}
-    assert messages.is_empty(message) == (not content.strip() and not thought.strip())
-    assert not messages.is_empty(CALLING)
+    assert messages.is_empty_message(message) == (not content.strip() and not thought.strip())
+    assert not messages.is_empty_message(CALLING)
 
 
 def test_a_template_that_leaves_out_a_pairs_call_is_refused():

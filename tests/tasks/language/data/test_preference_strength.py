@@ -2,7 +2,7 @@
 
 import pytest
 
-from tasks.language.data.forms import pair
+from tasks.language.data.forms import parse_preference_pair
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ from tasks.language.data.forms import pair
     ],
 )
 def test_scores_that_somebody_gave(given, scores):
-    assert pair({"prompt": "Why?", "chosen": "So.", "rejected": "No.", **given}).scores == scores
+    assert parse_preference_pair({"prompt": "Why?", "chosen": "So.", "rejected": "No.", **given}).scores == scores
 
 
 HOW_MUCH = {None: "", "better": "", "strong": "", "a better": "", "weak": "slightly", " slightly better ": "slightly"}
@@ -32,4 +32,6 @@ HOW_MUCH |= {"Significantly better": "significantly", "much better": "significan
 
 @pytest.mark.parametrize(("said", "level"), HOW_MUCH.items())
 def test_how_much_better(said, level):
-    assert pair({"prompt": "Why?", "chosen": "So.", "rejected": "No.", "strength": said}).level == level
+    assert (
+        parse_preference_pair({"prompt": "Why?", "chosen": "So.", "rejected": "No.", "strength": said}).level == level
+    )

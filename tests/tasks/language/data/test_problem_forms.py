@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 
 from tasks.common.errors import StageError
 from tasks.language.data import forms
-from tasks.language.data.problem_forms import LETTERS, from_gsm8k, is_gsm8k, problem, read, without_empty
+from tasks.language.data.problem_forms import (
+    LETTERS,
+    drop_empty_columns,
+    is_gsm8k_row,
+    parse_general_problem,
+    parse_gsm8k_row,
+    parse_problems,
+)
 from tasks.language.data.rows import Row, read_files
 from tests import repository
 
@@ -37,12 +44,12 @@ def of(rows):
     ],
 )
 def test_a_row_of_gsm8k(answer, solution, number, steps):
-    row = from_gsm8k({"question": " Why? ", "answer": answer})
+    row = parse_gsm8k_row({"question": " Why? ", "answer": answer})
     assert row == {"question": "Why?", "solution": solution, "answer": number, "steps": steps, **NONE}
 
 
 def test_gsm8ks_other_columns_are_kept():
-    assert json.loads(from_gsm8k({**ROW, "level": 2, "tags": ["sum"]})["columns"]) == {"level": 2, "tags": ["sum"]}
+    assert json.loads(parse_gsm8k_row({**ROW, "level": 2, "tags": ["sum"]})["columns"]) == {"level": 2, "tags": ["sum"]}
 
 
 @pytest.mark.parametrize(
@@ -67,14 +74,14 @@ def test_gsm8ks_other_columns_are_kept():
 )
 def test_behind_a_row_of_gsm8k_every_row_has_to_be_one(row, said):
     with pytest.raises(StageError) as stopped:
-        read(of([ROW, row]))
+        parse_problems(of([ROW, row]))
     assert str(stopped.value).startswith(f"x.jsonl: line 2: {said}")
     assert "\n" not in str(stopped.value)
     assert len(str(stopped.value)) < 400
 
 
 def test_a_mark_in_a_later_row_does_not_make_the_others_gsm8k():
-    found = read(of([{"question": "Name a colour.", "answer": "red"}, ROW]))
+    found = parse_problems(of([{"question": "Name a colour.", "answer": "red"}, ROW]))
     assert [row["answer"] for row in found] == ["red", "2 + 1 = 3\n#### 3"]
     assert [row["problem_id"] for row in found] == ["x-0", "x-1"]
 
@@ -133,9 +140,9 @@ FORMS = {
         "red",
         "",
     ),
-    "messages": ({"messages": [forms.question("Why?")]}, "Why?", "", ""),
+    "messages": ({"messages": [forms.make_user_turn("Why?")]}, "Why?", "", ""),
     "answered messages": (
-        {"messages": [forms.question("Why?"), {"role": "assistant", "content": r"\boxed{7}"}]},
+        {"messages": [forms.make_user_turn("Why?"), {"role": "assistant", "content": r"\boxed{7}"}]},
         "Why?",
         r"\boxed{7}",
         "7",
@@ -148,7 +155,7 @@ FORMS = {
 @pytest.mark.parametrize("name", FORMS)
 def test_a_row_of_each_form(name):
     row, question, solution, answer = FORMS[name]
-    found = read(of([row]))[0]
+    found = parse_problems(of([row]))[0]
     assert (found["question"], found["solution"], found["answer"], found["history"]) == (question, solution, answer, "")
     assert found["steps"] == len(solution.splitlines())
 
@@ -163,26 +170,31 @@ def test_a_row_of_each_form(name):
     ],
 )
 def test_options_are_shown_with_the_question(options, answer):
-    found = problem({"question": "2 + 2?", "options": options, "answer": answer})
+    found = parse_general_problem({"question": "2 + 2?", "options": options, "answer": answer})
     assert (found["question"], found["answer"], found["columns"]) == ("2 + 2?\nA. 3\nB. 4", "B", "")
-    assert problem({"question": "2?", "choices": ["A) 3", "4"]})["question"] == "2?\nA. A) 3\nB. 4"
+    assert parse_general_problem({"question": "2?", "choices": ["A) 3", "4"]})["question"] == "2?\nA. A) 3\nB. 4"
     for other in ({"level": "hard"}, "fast", ["-O2"], {}):
-        assert problem({"question": "2?", "answer": "2", "options": other})["question"] == "2?"
+        assert parse_general_problem({"question": "2?", "answer": "2", "options": other})["question"] == "2?"
 
 
 def test_keys_of_a_prompts_messages_that_are_not_read_are_named(capsys):
     turn = {"role": "user", "content": "2 + 2?", "images": ["x.png"]}
     rows = [Row({name: [turn], "answer": "4"}, name, name) for name in ("messages", "prompt")]
-    assert len(read(rows)) == 2
+    assert len(parse_problems(rows)) == 2
     assert capsys.readouterr().err == "prompts: not read: messages.images (2 rows)\n"
 
 
 def test_the_turns_before_the_last_are_history():
-    turns = [SYSTEM, forms.question("Hi"), {"role": "assistant", "content": "Hello"}, forms.question("Why?")]
-    found = problem({"messages": turns, "answer": "7"})
-    assert (found["question"], forms.from_json(found["history"])) == ("Why?", turns[:-1])
-    assert forms.joined_prompt(found["question"], found["history"]) == turns
-    assert problem({"prompt": turns})["history"] == found["history"]
+    turns = [
+        SYSTEM,
+        forms.make_user_turn("Hi"),
+        {"role": "assistant", "content": "Hello"},
+        forms.make_user_turn("Why?"),
+    ]
+    found = parse_general_problem({"messages": turns, "answer": "7"})
+    assert (found["question"], forms.parse_messages_json(found["history"])) == ("Why?", turns[:-1])
+    assert forms.join_prompt(found["question"], found["history"]) == turns
+    assert parse_general_problem({"prompt": turns})["history"] == found["history"]
 
 
 def test_other_columns_are_kept_as_they_are():
@@ -193,10 +205,10 @@ def test_other_columns_are_kept_as_they_are():
         "instruction_id_list": ["change_case:english_capital"],
         "kwargs": [{"language": None, "num_words": 300}],
     }
-    found = problem(row)
+    found = parse_general_problem(row)
     assert json.loads(found["columns"]) == {name: value for name, value in row.items() if name != "prompt"}
-    assert json.loads(problem(FORMS["MATH-500"][0] | {"level": 5})["columns"]) == {"level": 5}
-    assert problem(FORMS["MATH-500"][0])["columns"] == ""
+    assert json.loads(parse_general_problem(FORMS["MATH-500"][0] | {"level": 5})["columns"]) == {"level": 5}
+    assert parse_general_problem(FORMS["MATH-500"][0])["columns"] == ""
 
 
 @pytest.mark.parametrize(
@@ -240,7 +252,7 @@ def test_other_columns_are_kept_as_they_are():
 )
 def test_a_row_without_a_question_is_named(row, said):
     with pytest.raises(StageError) as stopped:
-        read(of([row]))
+        parse_problems(of([row]))
     assert str(stopped.value).startswith(f"x.jsonl: line 1: {said}")
     assert "\n" not in str(stopped.value)
     assert len(str(stopped.value)) < 400
@@ -279,7 +291,7 @@ def test_any_row_is_read_or_named(row):
     """Whatever JSON holds: a row of Problems with a question, or one line."""
     found, said = None, ""
     try:
-        [found] = read(of([row]))
+        [found] = parse_problems(of([row]))
     except StageError as error:
         said = str(error)
     if found is None:
@@ -294,7 +306,7 @@ def test_any_row_is_read_or_named(row):
 @given(st.lists(st.text("ab", min_size=1), min_size=2, max_size=26), st.data())
 def test_every_choice_has_a_letter(texts, data):
     place = data.draw(st.integers(0, len(texts) - 1))
-    found = problem({"question": "Which?", "choices": texts, "answer": place})
+    found = parse_general_problem({"question": "Which?", "choices": texts, "answer": place})
     assert f"\n{LETTERS[place]}. {texts[place]}" in found["question"]
     assert found["answer"] == LETTERS[place]
     assert found["question"].count("\n") == len(texts)
@@ -302,8 +314,11 @@ def test_every_choice_has_a_letter(texts, data):
 
 def test_history_and_columns_are_there_only_where_some_row_has_them():
     plain, kept = {"question": "a", **NONE}, {"question": "b", "history": "", "columns": '{"a": 1}'}
-    assert without_empty([plain, plain]) == [{"question": "a"}] * 2
-    assert without_empty([plain, kept]) == [{"question": "a", "columns": ""}, {"question": "b", "columns": '{"a": 1}'}]
+    assert drop_empty_columns([plain, plain]) == [{"question": "a"}] * 2
+    assert drop_empty_columns([plain, kept]) == [
+        {"question": "a", "columns": ""},
+        {"question": "b", "columns": '{"a": 1}'},
+    ]
 
 
 REAL = {  # by file: rows, first answer, how many have an answer and a solution
@@ -324,7 +339,7 @@ REAL = {  # by file: rows, first answer, how many have an answer and a solution
 @pytest.mark.skipif(not SHARED.is_dir(), reason=repository.needs("data"))
 @pytest.mark.parametrize("file", REAL)
 def test_real_sets(file):
-    found = read(read_files(SHARED / file))
+    found = parse_problems(read_files(SHARED / file))
     answered, solved = (sum(bool(row[name]) for row in found) for name in ("answer", "solution"))
     assert (len(found), found[0]["answer"], answered, solved) == REAL[file]
     assert max(Counter(row["problem_id"] for row in found).values()) == 1
@@ -345,7 +360,7 @@ def test_prompts_as_verl_and_open_instruct_keep_them():
         {"messages": asked, "ground_truth": "4", "dataset": "gsm8k"},
         {"messages": asked, "ground_truth": ["4"]},
     ):
-        found = problem(row)
+        found = parse_general_problem(row)
         assert (found["question"], found["answer"], found["history"]) == ("2 + 2?", "4", "")
 
 
@@ -363,7 +378,7 @@ def test_prompts_as_verl_and_open_instruct_keep_them():
 )
 def test_a_prompts_tools_and_system_prompt_stand_in_its_history(row):
     tool = {"name": "add", "parameters": {"type": "object"}}
-    form = from_gsm8k if is_gsm8k(row) else problem
+    form = parse_gsm8k_row if is_gsm8k_row(row) else parse_general_problem
     declared, system = json.loads(form({**row, "tools": [tool], "system": "Be brief."})["history"])
     assert declared["role"] == "tools"
     assert json.loads(declared["content"])[0]["function"] == tool

@@ -43,8 +43,8 @@ def words(made):
 
 
 def table(*parts, tmp_path):
-    tables.write(Rankings, pd.DataFrame([row for part in parts for row in part]), tmp_path / "rankings.parquet")
-    return tables.read(Rankings, tmp_path / "rankings.parquet")
+    tables.write_table(Rankings, pd.DataFrame([row for part in parts for row in part]), tmp_path / "rankings.parquet")
+    return tables.read_table(Rankings, tmp_path / "rankings.parquet")
 
 
 def told(found):
@@ -53,31 +53,31 @@ def told(found):
 
 def test_the_lecture_s_ranking(tmp_path):
     """D > G > A = B: five pairs that one response wins, and a tie."""
-    found = rankings.pairs(
+    found = rankings.build_ranking_pairs(
         table(ranking("r", {name: LECTURE[name] for name in "ABDG"}), tmp_path=tmp_path), ties="half"
     )
     won = {("D", "G"), ("D", "A"), ("D", "B"), ("G", "A"), ("G", "B")}
     assert told(found) == {("A", "B", TIED), *((chosen, rejected, NO_LEVEL) for chosen, rejected in won)}
-    dropped = rankings.pairs(table(ranking("r", LECTURE), tmp_path=tmp_path), ties="drop")
+    dropped = rankings.build_ranking_pairs(table(ranking("r", LECTURE), tmp_path=tmp_path), ties="drop")
     assert len(dropped) == comb(5, 2) - 1
     assert not (dropped["level"] == TIED).any()
 
 
 def test_equal_texts_are_no_pair(tmp_path):
     given = table(ranking("r", {"A": 1, "B": 2, "C": 2}, texts={"C": "A"}), tmp_path=tmp_path)
-    assert told(rankings.pairs(given, ties="half")) == {("A", "B", NO_LEVEL), ("B", "A", TIED)}
+    assert told(rankings.build_ranking_pairs(given, ties="half")) == {("A", "B", NO_LEVEL), ("B", "A", TIED)}
 
 
 def test_a_ranking_is_of_one_prompt(tmp_path):
     given = table(ranking("r", {"A": 1}), ranking("r", {"B": 2}, prompt="two"), tmp_path=tmp_path)
     with pytest.raises(DataError, match="rankings: r: expected responses to one prompt, got responses to several"):
-        rankings.pairs(given, ties="half")
+        rankings.build_ranking_pairs(given, ties="half")
 
 
 def test_without_a_pair_there_is_one_line(tmp_path):
     given = table(ranking("r", {"A": 1, "B": 1}), tmp_path=tmp_path)
     with pytest.raises(DataError, match="rankings: no pair is left: all responses to a prompt tie, or are equal texts"):
-        rankings.pairs(given, ties="drop")
+        rankings.build_ranking_pairs(given, ties="drop")
 
 
 def cost(difference):
@@ -114,7 +114,7 @@ def test_a_batch_is_the_mean_over_rankings(words, tmp_path, ties):
         ranking("cleo", judged[2], prompt="two"),
         tmp_path=tmp_path,
     )
-    compared = ComparisonSet(rankings.pairs(given, ties=ties), words)
+    compared = ComparisonSet(rankings.build_ranking_pairs(given, ties=ties), words)
     [pairs] = compared.batches(prompts_per_batch=2, epochs=1, seed=0)
     assert len(pairs.responses) == 7, "a response that two people ranked stands once"
     scores = {name: float(number) / 3 for number, name in enumerate("CABDGEF")}
@@ -140,7 +140,7 @@ def test_a_pair_that_is_too_long_leaves_its_ranking_the_same_weight(words, tmp_p
 
     long = "A" * 60
     given = table(ranking("r", {"A": 1, "B": 2, "C": 3}, texts={"C": long}), tmp_path=tmp_path)
-    compared = ComparisonSet(rankings.pairs(given, ties="half"), words, Limit(40, "drop"))
+    compared = ComparisonSet(rankings.build_ranking_pairs(given, ties="half"), words, Limit(40, "drop"))
     [pairs] = compared.batches(prompts_per_batch=1, epochs=1, seed=0)
     assert pairs.weight.tolist() == [1.0]
     assert compared.dropped == 2

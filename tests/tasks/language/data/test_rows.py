@@ -18,11 +18,11 @@ from tasks.common.errors import DataError, StageError
 from tasks.language.data import forms, rows
 from tasks.language.data.rows import (
     Row,
-    hub_rows,
-    parsed,
+    fetch_hub_row_count,
+    fetch_hub_rows,
+    parse_row,
     read_file,
     read_files,
-    read_hub,
     read_test_files,
     read_training_files,
 )
@@ -213,7 +213,7 @@ def test_values_that_are_nested_too_deeply_are_named(tmp_path, levels, as_text):
     value = "[" * levels + "]" * levels
     (tmp_path / "x.jsonl").write_text(json.dumps({"messages": value}) if as_text else f'{{"messages": {value}}}')
     with pytest.raises(DataError, match=r"^\S+x.jsonl: line 1: .*(nested|recursion|expected)"):
-        [parsed(row, forms.demonstration) for row in read_file(tmp_path / "x.jsonl")]
+        [parse_row(row, forms.parse_demonstration) for row in read_file(tmp_path / "x.jsonl")]
 
 
 def test_what_no_row_can_hold_is_named(tmp_path):
@@ -287,8 +287,8 @@ def test_half_a_character_is_named_by_its_field(values, field):
     """Half of a pair can be spelt in JSON, but no file can keep it."""
     row = Row(json.loads(json.dumps(values)), "x-0", "x.jsonl: line 1")
     with pytest.raises(DataError, match=rf"^x\.jsonl: line 1: field '{field}' has half a character \(a surrogate\)"):
-        parsed(row, dict)
-    assert parsed(Row({"question": "whole \U0001f600"}, "x-0", ""), dict) == {"question": "whole \U0001f600"}
+        parse_row(row, dict)
+    assert parse_row(Row({"question": "whole \U0001f600"}, "x-0", ""), dict) == {"question": "whole \U0001f600"}
 
 
 def test_a_fault_of_the_form_names_the_row_and_others_pass():
@@ -296,9 +296,9 @@ def test_a_fault_of_the_form_names_the_row_and_others_pass():
         raise values["error"]
 
     with pytest.raises(DataError, match=r"^x\.jsonl: line 7: field 'a' is empty$"):
-        parsed(Row({"error": ValueError("field 'a' is empty")}, "x-6", "x.jsonl: line 7"), form)
+        parse_row(Row({"error": ValueError("field 'a' is empty")}, "x-6", "x.jsonl: line 7"), form)
     with pytest.raises(ZeroDivisionError):
-        parsed(Row({"error": ZeroDivisionError()}, "x-6", ""), form)
+        parse_row(Row({"error": ZeroDivisionError()}, "x-6", ""), form)
 
 
 def test_a_hub_data_set_is_read_at_a_revision_and_its_rows_named(monkeypatch):
@@ -309,11 +309,11 @@ def test_a_hub_data_set_is_read_at_a_revision_and_its_rows_named(monkeypatch):
         return splits
 
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
-    found = list(read_hub("some/sums", "main", "abc", "train"))
+    found = list(fetch_hub_rows("some/sums", "main", "abc", "train"))
     assert found == [Row(GOOD, f"train-{n}", f"some/sums: train, row {n}") for n in range(2)]
     assert asked == [(("some/sums", "main"), {"revision": "abc"})]
     with pytest.raises(StageError, match=r"^some/sums: there is no split 'dev'; expected 'train' or 'test'$"):
-        list(read_hub("some/sums", None, "abc", "dev"))
+        list(fetch_hub_rows("some/sums", None, "abc", "dev"))
 
 
 def test_how_many_rows_a_hub_set_has_by_its_card(tmp_path, monkeypatch):
@@ -324,8 +324,8 @@ def test_how_many_rows_a_hub_set_has_by_its_card(tmp_path, monkeypatch):
         ("license: mit", None),
     ):
         (tmp_path / "README.md").write_text(f"---\n{card}\n---\n")
-        assert hub_rows(str(tmp_path), None, "main", "train") == known
-        assert hub_rows(str(tmp_path), None, "main", "no such split") is None
+        assert fetch_hub_row_count(str(tmp_path), None, "main", "train") == known
+        assert fetch_hub_row_count(str(tmp_path), None, "main", "no such split") is None
     monkeypatch.setattr(rows, "SECONDS", 0.05)
     released, ended = threading.Event(), []
 
@@ -335,7 +335,7 @@ def test_how_many_rows_a_hub_set_has_by_its_card(tmp_path, monkeypatch):
         raise ConnectionError
 
     monkeypatch.setattr(datasets, "load_dataset_builder", slow)
-    assert hub_rows("slow/set", None, "main", "train") is None
+    assert fetch_hub_row_count("slow/set", None, "main", "train") is None
     assert not ended
     released.set()
 
@@ -351,6 +351,6 @@ def test_a_hub_that_gives_nothing_is_one_line(monkeypatch, error):
 
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
     with pytest.raises(StageError) as stopped:
-        list(read_hub("some/sums", None, "abc", "train"))
+        list(fetch_hub_rows("some/sums", None, "abc", "train"))
     said = f"{type(error).__name__}: {' '.join(str(error).split())}"
     assert str(stopped.value) == f"some/sums: cannot be read from the hub at revision abc ({said})"

@@ -32,8 +32,8 @@ def words(made):
 
 
 def table(rows, tmp_path):
-    tables.write(Solutions, pd.DataFrame(rows), tmp_path / "solutions.parquet")
-    return tables.read(Solutions, tmp_path / "solutions.parquet")
+    tables.write_table(Solutions, pd.DataFrame(rows), tmp_path / "solutions.parquet")
+    return tables.read_table(Solutions, tmp_path / "solutions.parquet")
 
 
 def test_steps_are_labelled_at_their_ends(words, tmp_path):

@@ -4,7 +4,7 @@ import pytest
 
 from tasks.common.errors import DataError
 from tasks.language.data import forms
-from tasks.language.data.conversations import encode_answer, encode_conversation, encode_prompt
+from tasks.language.data.conversations import encode_answer, encode_conversation, encode_conversation_prompt
 from tests.tasks.chats import CHATML, chat_tokenizer
 from tests.tasks.language.data.test_conversations import QWEN_PROMPT, TURNS, runs
 
@@ -23,7 +23,7 @@ def test_a_tool_call_is_trained_and_its_answer_is_not():
     answer = "\n<|im_start|>user\n<tool_response>\n6\n</tool_response><|im_end|>\n<|im_start|>assistant\n"
     assert runs(tokenizer, *encode_conversation(tokenizer, CALLS)) == [opening, [CALL], answer, ["It is 6.<|im_end|>"]]
     assert runs(tokenizer, *encode_conversation(tokenizer, CALLS[:2])) == [opening, [CALL]]
-    prompt = tokenizer.decode(encode_prompt(tokenizer, CALLS[:3]), skip_special_tokens=False)
+    prompt = tokenizer.decode(encode_conversation_prompt(tokenizer, CALLS[:3]), skip_special_tokens=False)
     assert prompt == opening + CALL + answer
 
 
@@ -95,14 +95,14 @@ def test_an_earlier_answer_that_is_not_learned_is_rendered_as_in_a_prompt():
     ids, learned = encode_conversation(tokenizer, [TURNS[0], {**THOUGHT, "weight": 0}, TURNS[2], THOUGHT])
     before, answer = runs(tokenizer, ids, learned)
     assert (answer, "".join(before).count("<think>")) == ([f"{THOUGHT['content']}<|im_end|>"], 0)
-    asked = encode_prompt(tokenizer, prompt)
+    asked = encode_conversation_prompt(tokenizer, prompt)
     assert ids[: len(asked)] == asked
     assert encode_answer(tokenizer, prompt, THOUGHT) == [id for id, kept in zip(ids, learned, strict=True) if kept]
 
 
 def test_a_prompts_call_that_the_template_leaves_out_is_refused():
     with pytest.raises(DataError, match=r"^message 2 \(assistant\): the chat template leaves out its call of times"):
-        encode_prompt(chat_tokenizer("Gemma"), CALLS[:3])
+        encode_conversation_prompt(chat_tokenizer("Gemma"), CALLS[:3])
 
 
 def test_reasoning_in_a_key_of_its_own():
@@ -123,7 +123,7 @@ def test_a_system_column_stands_before_turns_that_have_no_system_prompt():
     told = [{"from": "human", "value": "Why?"}, {"from": "gpt", "value": "So."}]
     system, own = {"role": "system", "content": "Be brief."}, {"role": "system", "content": "Be kind."}
     for form in ({"messages": turns}, {"conversations": told}, {"instruction": "Why?", "output": "So."}):
-        assert forms.demonstration({**form, "system": "Be brief."}).messages == [system, *turns]
-        assert forms.demonstration({**form, "system": " "}).messages == turns
-    read = forms.demonstration({"messages": [own, *turns], "system": "Be brief."})
+        assert forms.parse_demonstration({**form, "system": "Be brief."}).messages == [system, *turns]
+        assert forms.parse_demonstration({**form, "system": " "}).messages == turns
+    read = forms.parse_demonstration({"messages": [own, *turns], "system": "Be brief."})
     assert (read.messages, read.unread) == ([own, *turns], {"system"})

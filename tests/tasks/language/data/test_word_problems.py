@@ -27,7 +27,7 @@ def holds(equation):
 @given(st.integers(0, 2**32), st.booleans(), st.integers(1, 5), st.integers(30, 200))
 @settings(max_examples=50)
 def test_every_solution_s_arithmetic_holds(seed, unseen, steps, largest):
-    problem = word_problems.generate(random.Random(seed), ProblemKind(steps, largest, unseen=unseen))
+    problem = word_problems.generate_word_problem(random.Random(seed), ProblemKind(steps, largest, unseen=unseen))
     *lines, last = problem.solution.split("\n")
     assert len(lines) == len(problem.chain) == steps
     assert last == f"#### {problem.answer}"
@@ -54,7 +54,9 @@ def test_a_wrong_sum_would_be_noticed():
 
 
 def test_the_same_seed_tells_the_same_story():
-    first, again, other = (word_problems.generate(random.Random(seed), ProblemKind(3, 60)) for seed in (1, 1, 2))
+    first, again, other = (
+        word_problems.generate_word_problem(random.Random(seed), ProblemKind(3, 60)) for seed in (1, 1, 2)
+    )
     assert first == again != other
 
 
@@ -63,7 +65,9 @@ def test_many_surface_forms():
     rng = random.Random(0)
     lists = (word_problems.WORDS.names, word_problems.WORDS.items, word_problems.WORDS.boxes)
     words = "|".join(word for found in lists for word in found.split())
-    problems = [word_problems.generate(rng, ProblemKind(steps, 60)) for steps in (1, 2, 3) for _ in range(500)]
+    problems = [
+        word_problems.generate_word_problem(rng, ProblemKind(steps, 60)) for steps in (1, 2, 3) for _ in range(500)
+    ]
     forms = {re.sub(rf"\b({words}|\d+)\b", "_", problem.question) for problem in problems}
     assert len(forms) > 300
     assert {symbol for problem in problems for symbol in re.findall(r" ([-+*/]) ", problem.solution)} == set("+-*/")
@@ -73,8 +77,8 @@ def test_many_surface_forms():
 @settings(max_examples=50)
 def test_a_loose_form_has_the_solution_but_not_the_answer_s_format(seed, steps):
     rng = random.Random(seed)
-    problem = word_problems.generate(rng, ProblemKind(steps, 60))
-    text = word_problems.loose_form(rng, problem.question, problem.solution)
+    problem = word_problems.generate_word_problem(rng, ProblemKind(steps, 60))
+    text = word_problems.format_as_running_text(rng, problem.question, problem.solution)
     assert problem.question in text
     assert all(equation in text for equation in problem.chain)
     assert "#" not in text
@@ -84,7 +88,7 @@ def test_a_loose_form_has_the_solution_but_not_the_answer_s_format(seed, steps):
 @given(st.integers(0, 2**32), st.integers(20, 100))
 @settings(max_examples=50)
 def test_facts_are_true(seed, largest):
-    text = word_problems.arithmetic_fact(random.Random(seed), largest)
+    text = word_problems.draw_arithmetic_fact(random.Random(seed), largest)
     equations = re.split(r"[.,;] ", text.removesuffix("."))
     assert 3 <= len(equations) <= 6
     assert all(map(holds, equations))
@@ -105,10 +109,10 @@ def test_one_in_twelve_sums_and_differences_is_kept_out():
 def test_larger_numbers_and_other_words_than_those_of_the_training_problems():
     rng = random.Random(0)
     for _ in range(100):
-        large = word_problems.generate(rng, ProblemKind(2, 100, above=50))
+        large = word_problems.generate_word_problem(rng, ProblemKind(2, 100, above=50))
         numbers = [int(number) for equation in large.chain for number in re.findall(r"\d+", equation)]
         assert 50 < max(numbers) <= 100
-        unseen = word_problems.generate(rng, ProblemKind(2, 50, words=word_problems.OTHER_WORDS))
+        unseen = word_problems.generate_word_problem(rng, ProblemKind(2, 50, words=word_problems.OTHER_WORDS))
         assert unseen.thing in word_problems.OTHER_WORDS.items.split()
         assert not re.search(rf"\b({'|'.join(word_problems.WORDS.names.split())})\b", unseen.question)
 
@@ -118,7 +122,7 @@ NONE = Habits(shortcut=0.0, unnamed=0.0, opening=0.0, closing=0.0, repeated=0.0)
 
 def demonstrations(thing="pens", count=4000, **habits):
     rng, solution = random.Random(0), f"So 3 + 4 = 7 {thing}.\nSo 7 * 2 = 14 {thing}.\n#### 14"
-    return [word_problems.demonstration(rng, solution, replace(NONE, **habits)) for _ in range(count)]
+    return [word_problems.draw_demonstration(rng, solution, replace(NONE, **habits)) for _ in range(count)]
 
 
 def test_each_habit_is_seen_in_demonstrations_that_are_all_right():

@@ -13,9 +13,9 @@ from tasks.language.judgements.lines import (
     Skip,
     StepsValue,
     Undo,
-    item_id,
+    compute_item_id,
 )
-from tasks.language.tables.solutions import steps_of
+from tasks.language.tables.solutions import split_steps
 
 AT = "2026-01-31T12:00:00Z"
 
@@ -26,13 +26,13 @@ def item(*texts, mode="pairwise", prompt="Why?", history="", gold=None, sources=
         for n, text in enumerate(texts)
     ]
     return Item(
-        item=item_id(mode, prompt, history, texts),
+        item=compute_item_id(mode, prompt, history, texts),
         mode=mode,
         prompt_id=f"id of {prompt}",
         prompt=prompt,
         history=history,
         answers=answers,
-        steps=steps_of(texts[0]) if mode == "steps" else (),
+        steps=split_steps(texts[0]) if mode == "steps" else (),
         gold=gold,
     )
 

@@ -20,7 +20,7 @@ def read(*lines, known=None, sampled=None, disagreement="each"):
     record = JudgementRecord()
     for line in lines:
         record.add(line)
-    return judged_pairs.read(record, known or {}, sampled or {}, disagreement)
+    return judged_pairs.build_judged_pairs(record, known or {}, sampled or {}, disagreement)
 
 
 def words(found):

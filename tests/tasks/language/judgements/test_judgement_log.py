@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from tasks.common.errors import DataError
 from tasks.language.judgements import judgement_log as module
-from tasks.language.judgements.judgement_log import JudgementRecord, Writer, read
-from tasks.language.judgements.lines import as_text
+from tasks.language.judgements.judgement_log import JudgementRecord, Writer, read_judgement_record
+from tasks.language.judgements.lines import format_line_as_json
 from tests.tasks.language.judgements import writing_to_kill
 from tests.tasks.language.judgements.samples import flag, item, judgement, skip, undo
 
@@ -30,13 +30,13 @@ LINES = [PAIR, FIRST, FOUR, SECOND, skip(PAIR, "bert"), flag(FOUR), undo(FIRST),
 
 
 def write(path, lines):
-    path.write_text("".join(as_text(line) + "\n" for line in lines))
+    path.write_text("".join(format_line_as_json(line) + "\n" for line in lines))
     return path
 
 
 def told(path):
     with pytest.raises(DataError) as stopped:
-        read(path)
+        read_judgement_record(path)
     assert "\n" not in str(stopped.value)
     return str(stopped.value)
 
@@ -46,7 +46,7 @@ def held(record):
 
 
 def test_what_was_taken_back_does_not_count(tmp_path):
-    record = read(write(tmp_path / "anna.jsonl", LINES))
+    record = read_judgement_record(write(tmp_path / "anna.jsonl", LINES))
     assert record.items == {PAIR.item: PAIR, FOUR.item: FOUR}
     assert record.judgements == [SECOND, LINES[-1]]
     assert record.skips == [LINES[4]]
@@ -54,7 +54,7 @@ def test_what_was_taken_back_does_not_count(tmp_path):
 
 
 def test_the_table_has_a_row_for_each_judgement_that_counts(tmp_path):
-    table = read(write(tmp_path / "anna.jsonl", LINES)).table()
+    table = read_judgement_record(write(tmp_path / "anna.jsonl", LINES)).table()
     assert table["person"].tolist() == ["bert", "anna"]
     assert table["order"].tolist() == [[3, 1, 0, 2], [0, 1]]
     assert [json.loads(value) for value in table["value"]] == [
@@ -75,13 +75,13 @@ def test_the_files_of_a_folder_are_one_record_in_whatever_order(tmp_path_factory
         lines = [LINES[place] for place, file in zip(order, files, strict=True) if file in (number, number - 1)]
         write(folder / f"{number}.jsonl", lines)
     whole = write(folder / "whole.txt", LINES)
-    assert held(read(folder)) == held(read(whole))
+    assert held(read_judgement_record(folder)) == held(read_judgement_record(whole))
 
 
 def test_an_item_that_stands_twice_is_as_it_stands_last(tmp_path):
     golden = item("yes", "no", gold={"strength": "a better"})
     assert golden.item == PAIR.item
-    assert read(write(tmp_path / "a.jsonl", [PAIR, FIRST, golden])).items[PAIR.item].gold is not None
+    assert read_judgement_record(write(tmp_path / "a.jsonl", [PAIR, FIRST, golden])).items[PAIR.item].gold is not None
 
 
 @pytest.mark.parametrize(
@@ -116,8 +116,8 @@ def test_a_line_that_does_not_fit_is_refused_by_reader_and_writer(tmp_path, line
 def test_a_judgement_that_was_read_in_twice_counts_once_as_it_was_first(tmp_path):
     """Another tool's file, taken in on two branches at two times: the id follows from what was said."""
     later = FIRST.model_copy(update={"at": "2026-02-01T12:00:00Z"})
-    assert read(write(tmp_path / "a.jsonl", [PAIR, FIRST, later])).judgements == [FIRST]
-    assert read(write(tmp_path / "a.jsonl", [PAIR, FIRST, undo(FIRST), later])).judgements == []
+    assert read_judgement_record(write(tmp_path / "a.jsonl", [PAIR, FIRST, later])).judgements == [FIRST]
+    assert read_judgement_record(write(tmp_path / "a.jsonl", [PAIR, FIRST, undo(FIRST), later])).judgements == []
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_a_value_fits_its_item(tmp_path, item_of, said, words):
 )
 def test_a_malformed_line_is_named_by_file_and_line(tmp_path, line, words):
     path = write(tmp_path / "anna.jsonl", LINES)
-    path.write_bytes(path.read_bytes() + line + b"\n" + as_text(FIRST).encode() + b"\n")
+    path.write_bytes(path.read_bytes() + line + b"\n" + format_line_as_json(FIRST).encode() + b"\n")
     assert told(path).startswith(f"{path}:{len(LINES) + 1}: ")
     assert words in told(path)
 
@@ -158,17 +158,17 @@ def test_what_is_no_record_is_one_line(tmp_path, monkeypatch):
     assert told(long) == f"{long}:1: expected at most 4000 bytes in a line"
     monkeypatch.setattr(module, "LARGEST", 4000)
     assert told(long).startswith(f"{long}: expected at most 4000 bytes; ")
-    assert held(read(write(tmp_path / "empty.txt", []))) == held(JudgementRecord())
+    assert held(read_judgement_record(write(tmp_path / "empty.txt", []))) == held(JudgementRecord())
 
 
 def test_a_torn_last_line_is_left_out_and_cut_off(tmp_path):
     """Wherever it was torn; and what was written before it stays."""
     path = tmp_path / "anna.jsonl"
-    whole = "".join(as_text(line) + "\n" for line in LINES)
+    whole = "".join(format_line_as_json(line) + "\n" for line in LINES)
     before = whole[: whole[:-1].rindex("\n") + 1]
     for end in range(len(before), len(whole)):
         path.write_text(whole[:end])
-        assert read(path).judgements == [SECOND]
+        assert read_judgement_record(path).judgements == [SECOND]
     with Writer(path) as writer:
         assert path.read_text() == before
         writer.append(LINES[-1])
@@ -183,12 +183,12 @@ def test_the_writer_writes_what_it_is_given_and_knows_the_folder(tmp_path):
     with Writer(path) as writer:
         for line in LINES:
             writer.append(line)
-        assert held(writer.record) == held(read(path))
-    assert path.read_text() == "".join(as_text(line) + "\n" for line in LINES)
+        assert held(writer.record) == held(read_judgement_record(path))
+    assert path.read_text() == "".join(format_line_as_json(line) + "\n" for line in LINES)
     with Writer(tmp_path / "new/bert.jsonl") as writer:
-        assert held(writer.record) == held(read(path))
+        assert held(writer.record) == held(read_judgement_record(path))
         writer.append(judgement(PAIR, "tie", person="bert"))
-    assert len(read(path.parent).judgements) == 3
+    assert len(read_judgement_record(path.parent).judgements) == 3
 
 
 def test_what_cannot_be_written_or_read_is_one_line(tmp_path, monkeypatch):
@@ -243,9 +243,9 @@ def test_a_full_or_broken_disk_leaves_the_file_as_it_was(tmp_path, monkeypatch, 
             with pytest.raises(DataError, match=r"not written: (No space|Input/output|only)"):
                 writer.append(judgement(PAIR, "b better", number=1))
         assert path.read_bytes() == before
-        assert held(writer.record) == held(read(path))
+        assert held(writer.record) == held(read_judgement_record(path))
         writer.append(judgement(PAIR, "b better", number=2))
-    assert len(read(path).judgements) == 3
+    assert len(read_judgement_record(path).judgements) == 3
 
 
 def test_a_file_that_another_program_replaced_is_not_written_to(tmp_path):
@@ -266,7 +266,7 @@ def test_a_line_that_is_too_long_is_not_written(tmp_path, monkeypatch):
         writer.append(PAIR)
         with pytest.raises(DataError, match="expected at most 1000 bytes in a line"):
             writer.append(flag(PAIR, reason="x" * 900))
-    assert read(tmp_path).flags == []
+    assert read_judgement_record(tmp_path).flags == []
 
 
 def test_git_keeps_the_judgements_of_both_sides_of_a_merge(tmp_path):
@@ -295,7 +295,7 @@ def test_git_keeps_the_judgements_of_both_sides_of_a_merge(tmp_path):
     third = judgement(FOUR, (1, 1, 1, 1), "carl")
     commit([FOUR, third])
     git("merge", "side")
-    assert read(path).judgements in ([SECOND, third], [third, SECOND])
+    assert read_judgement_record(path).judgements in ([SECOND, third], [third, SECOND])
 
 
 def kills(path, count):

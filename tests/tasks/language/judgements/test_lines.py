@@ -16,37 +16,37 @@ from tasks.language.judgements.lines import (
     Item,
     Judgement,
     RankingValue,
-    as_text,
-    item_id,
-    parse,
+    compute_item_id,
+    format_line_as_json,
+    parse_line,
 )
-from tasks.language.tables.solutions import steps_of
+from tasks.language.tables.solutions import split_steps
 from tests.tasks.language.judgements.samples import flag, item, judgement, skip, undo
 
 PAIR = item("yes", "no")
-GOOD = json.loads(as_text(judgement(PAIR, "a better")))
+GOOD = json.loads(format_line_as_json(judgement(PAIR, "a better")))
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
 SCORED = AnswerScores(helpful=4, truthful=5, harmless=1)
 
 
 def test_an_items_id_follows_from_its_texts():
     """By hand: sha256 of ["pairwise","Why?","",["yes","no"]]."""
-    assert item_id("pairwise", "Why?", "", ["yes", "no"]) == "8c654cf1515decdc" == PAIR.item
+    assert compute_item_id("pairwise", "Why?", "", ["yes", "no"]) == "8c654cf1515decdc" == PAIR.item
     others = [
         ("ranking", "Why?", "", ["yes", "no"]),
         ("pairwise", "Why?", "", ["no", "yes"]),
         ("pairwise", "Why?", "[]", ["yes", "no"]),
     ]
-    assert len({item_id(*one) for one in others} | {PAIR.item}) == 4
+    assert len({compute_item_id(*one) for one in others} | {PAIR.item}) == 4
 
 
 def test_a_step_is_a_line_that_is_not_blank():
-    assert steps_of("2 + 2 = 4\n\n \n  so 4\n") == ("2 + 2 = 4", "  so 4")
+    assert split_steps("2 + 2 = 4\n\n \n  so 4\n") == ("2 + 2 = 4", "  so 4")
 
 
 def test_lines_have_the_fields_of_the_record_and_no_others():
     assert list(GOOD) == ["kind", "judgement", "item", "mode", "order", "value", "seconds", "repeat", "person", "at"]
-    assert set(json.loads(as_text(PAIR))) == {
+    assert set(json.loads(format_line_as_json(PAIR))) == {
         "kind",
         "item",
         "mode",
@@ -56,9 +56,9 @@ def test_lines_have_the_fields_of_the_record_and_no_others():
         "answers",
         "gold",
     }
-    assert json.loads(as_text(item("1\n2", mode="steps")))["steps"] == ["1", "2"]
+    assert json.loads(format_line_as_json(item("1\n2", mode="steps")))["steps"] == ["1", "2"]
     edit = EditValue(text="better", start=0)
-    assert json.loads(as_text(judgement(PAIR, "tie").model_copy(update={"value": edit})))["value"] == {
+    assert json.loads(format_line_as_json(judgement(PAIR, "tie").model_copy(update={"value": edit})))["value"] == {
         "text": "better",
         "from": 0,
     }
@@ -80,18 +80,18 @@ def test_lines_have_the_fields_of_the_record_and_no_others():
     ],
 )
 def test_each_line_is_read_back_as_it_was_written(line):
-    text = as_text(line)
+    text = format_line_as_json(line)
     assert "\n" not in text
-    assert parse(text) == parse(text.encode()) == line
+    assert parse_line(text) == parse_line(text.encode()) == line
 
 
 @given(prompt=TEXTS.filter(bool), answers=st.lists(TEXTS, min_size=2, max_size=5), reason=TEXTS)
 @settings(max_examples=25)
 def test_any_text_is_kept(prompt, answers, reason):
     line = item(*answers, mode="ranking", prompt=prompt)
-    assert parse(as_text(line)) == line
-    assert "\n" not in as_text(flag(line, reason=reason))
-    assert parse(as_text(flag(line, reason=reason))).reason == reason
+    assert parse_line(format_line_as_json(line)) == line
+    assert "\n" not in format_line_as_json(flag(line, reason=reason))
+    assert parse_line(format_line_as_json(flag(line, reason=reason))).reason == reason
 
 
 @pytest.mark.parametrize(
@@ -137,14 +137,14 @@ def test_any_text_is_kept(prompt, answers, reason):
 )
 def test_a_wrong_judgement_is_one_line(change, words):
     with pytest.raises(ValueError, match=re.escape(words)) as stopped:
-        parse(json.dumps({**GOOD, **change}))
+        parse_line(json.dumps({**GOOD, **change}))
     assert "\n" not in str(stopped.value)
 
 
 @pytest.mark.parametrize("name", [name for name in GOOD if name != "kind"])
 def test_a_missing_field_is_named(name):
     with pytest.raises(ValueError, match=f"^{name}: is not there$"):
-        parse(json.dumps({key: value for key, value in GOOD.items() if key != name}))
+        parse_line(json.dumps({key: value for key, value in GOOD.items() if key != name}))
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_a_missing_field_is_named(name):
 )
 def test_a_wrong_item_is_one_line(change, words):
     with pytest.raises(ValueError, match=words):
-        parse(json.dumps({**json.loads(as_text(PAIR)), **change}))
+        parse_line(json.dumps({**json.loads(format_line_as_json(PAIR)), **change}))
 
 
 @pytest.mark.parametrize(
@@ -180,12 +180,15 @@ def test_a_wrong_item_is_one_line(change, words):
         ("<<<<<<< HEAD", "a conflict of git stands here"),
         (b"=======", "a conflict of git stands here"),
         (b'{"kind": "\xff"}', "expected UTF-8, found byte 0xff at 10"),
-        (as_text(judgement(PAIR, "tie")).replace("2.0", "1e999"), "seconds: expected to be a finite number"),
+        (
+            format_line_as_json(judgement(PAIR, "tie")).replace("2.0", "1e999"),
+            "seconds: expected to be a finite number",
+        ),
     ],
 )
 def test_what_is_no_json_object_is_one_line(text, words):
     with pytest.raises(ValueError, match=words):
-        parse(text)
+        parse_line(text)
 
 
 @given(
@@ -200,11 +203,11 @@ def test_any_other_value_is_refused_or_kept_as_it_is(value, name):
     """Nothing but ValueError comes out of it."""
     text = json.dumps({**GOOD, name: value})
     try:
-        line = parse(text)
+        line = parse_line(text)
     except ValueError:
         return
     assert isinstance(line, Judgement)
-    assert json.loads(as_text(line)) == json.loads(text)
+    assert json.loads(format_line_as_json(line)) == json.loads(text)
 
 
 def test_an_item_is_checked_where_it_is_made():

@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-from tasks.language.judgements.judgement_log import Writer, read
+from tasks.language.judgements.judgement_log import Writer, read_judgement_record
 from tests.tasks import forks
 from tests.tasks.language.judgements.samples import item, judgement, undo
 
@@ -68,7 +68,7 @@ def main(path, kills, seed):
         on_disk, undos = (
             {line["judgement"] for line in lines if line["kind"] == kind} for kind in ("judgement", "undo")
         )
-        counting = {line.judgement for line in read(path).judgements}
+        counting = {line.judgement for line in read_judgement_record(path).judgements}
         if not (written <= on_disk and undone <= undos and counting == on_disk - undos):
             sys.exit(f"kill {kill}: lost {written - on_disk}, undo lost {undone - undos}")
     print(f"{kills} kills, {len(written)} judgements written, {len(undone)} taken back, none lost")

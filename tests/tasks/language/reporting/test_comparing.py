@@ -4,7 +4,12 @@ import pandas as pd
 import pytest
 
 from tasks.common import tables
-from tasks.language.reporting.comparing import changes, elsewhere, prompts, win_rates
+from tasks.language.reporting.comparing import (
+    compute_changes_to_baseline,
+    compute_other_kind_changes,
+    compute_win_rates,
+    count_distinct_prompts,
+)
 from tasks.language.tables.evaluation import Generations
 
 
@@ -21,7 +26,7 @@ def answers(greedy, *sampled):
 def test_win_rates_by_hand():
     base = answers([5, 5, 5], [0, 9, 2], [9, 9, 2])
     other = answers([5, 6, 4], [9, 9, 9], [8, 9, 0])
-    found = win_rates({"sft": base, "dpo": other}, {"sft": 1.0, "dpo": 1.0}, "sft", ["t1.0"])
+    found = compute_win_rates({"sft": base, "dpo": other}, {"sft": 1.0, "dpo": 1.0}, "sft", ["t1.0"])
     assert list(found) == ["dpo"]
     assert found["dpo"]["win_rate_greedy"].mean == pytest.approx((0.5 + 1 + 0) / 3)
     # Problem 0: 9 beats 0 and ties with 9, 8 beats 0 and loses to 9 (paired by place it would be 1/2); problem 1: ties;
@@ -41,7 +46,7 @@ def measures(right, gold):
 def test_the_parts_of_a_change_of_gold_are_tested_as_the_change_is():
     """Of 40 problems that both have right, 20 become gold; of the others nothing changes."""
     sft, dpo = measures([1] * 40 + [0] * 20, [0] * 60), measures([1] * 40 + [0] * 20, [1] * 20 + [0] * 40)
-    found = changes({"sft": sft, "dpo": dpo}, "sft")["dpo"]
+    found = compute_changes_to_baseline({"sft": sft, "dpo": dpo}, "sft")["dpo"]
     sides = {metric: change.side for metric, change in found.items()}
     assert sides == {"strict_greedy": 0, "gold_greedy": 1, "gold_by_manner": 1, "gold_by_correctness": 0}
     assert found["gold_by_manner"].estimate.mean == pytest.approx(1 / 3)
@@ -55,16 +60,18 @@ def test_right_answers_to_problems_of_other_kinds_are_compared_problem_by_proble
         rows = pd.DataFrame({"problem_id": ids, "strict": [*map(bool, values)]})
         rows = rows.assign(temperature=0.0, sample=0, response="", length=1, ended=True, steps=False)
         (tmp_path / name).mkdir()
-        tables.write(Generations, rows.sample(frac=1, random_state=len(name)), tmp_path / name / "other_kinds.parquet")
+        tables.write_table(
+            Generations, rows.sample(frac=1, random_state=len(name)), tmp_path / name / "other_kinds.parquet"
+        )
     folders = {name: tmp_path / name for name in right}
-    found = elsewhere(folders, "sft")["dpo"]
+    found = compute_other_kind_changes(folders, "sft")["dpo"]
     assert {metric: (change.side, change.estimate.mean) for metric, change in found.items()} == {
         "strict_greedy_longer": (-1, pytest.approx(-0.5)),
         "strict_greedy_larger": (0, pytest.approx(1 / 40)),
     }
     assert {change.chance for change in found.values()} == {0.05}
     assert found["strict_greedy_larger"].p > 0.05
-    assert elsewhere({**folders, "ppo": tmp_path / "ppo"}, "sft") == {}
+    assert compute_other_kind_changes({**folders, "ppo": tmp_path / "ppo"}, "sft") == {}
 
 
 def test_equal_prompts_are_no_more_evidence_than_one(tmp_path):
@@ -79,4 +86,4 @@ def test_equal_prompts_are_no_more_evidence_than_one(tmp_path):
         }
     )
     asked.to_parquet(tmp_path / "asked.parquet", index=False)
-    assert prompts(tmp_path) == 20
+    assert count_distinct_prompts(tmp_path) == 20

@@ -40,19 +40,19 @@ def test_a_run_without_faults_has_no_box():
         "grpo": curve(frac_reward_zero_std=0.3, sampling__logp_difference=1e-6),
     }
     answers = {"ppo": generations(lambda length: -length)}
-    assert fault_warnings.watch_outs(results(), fine, answers, {"asked": 500}) == []
+    assert fault_warnings.collect_fault_warnings(results(), fine, answers, {"asked": 500}) == []
 
 
 def test_policies_with_one_fault_share_a_box():
     cut = {"ended_greedy": Estimate(0.5, 0.4, 0.6)}
-    [box] = fault_warnings.watch_outs(results(sft=cut, ppo=cut), {}, {}, {"asked": 500})
+    [box] = fault_warnings.collect_fault_warnings(results(sft=cut, ppo=cut), {}, {}, {"asked": 500})
     assert box.found == ["The length limit cut off greedy answers: 50 % of those of sft, ppo."]
 
 
 def test_chosen_answers_that_became_less_likely():
     def told(chosen, rejected):
         ends = {"logps__chosen_change": chosen, "rewards__chosen": chosen / 10, "rewards__rejected": rejected / 10}
-        return [*fault_warnings.less_likely({"dpo": curve(**ends), "sft": curve(loss=1.0)})]
+        return [*fault_warnings.iterate_chosen_likelihood_warnings({"dpo": curve(**ends), "sft": curve(loss=1.0)})]
 
     both, chosen_only = told(-2.0, -9.0), told(-2.0, 0.0)
     assert "by 1.95 nats an answer" in both[0]
@@ -66,22 +66,26 @@ def test_chosen_answers_that_became_less_likely():
 
 def test_a_policy_without_end_tokens():
     cut = {"ended_greedy": Estimate(0.85, 0.8, 0.9)}
-    assert [*fault_warnings.unended(results(ppo=cut))] == [
+    assert [*fault_warnings.iterate_unended_answer_warnings(results(ppo=cut))] == [
         "The length limit cut off greedy answers: 15 % of those of ppo."
     ]
-    assert not [*fault_warnings.unended(results(ppo={"ended_greedy": Estimate(0.95, 0.9, 0.97)}))]
-    assert not [*fault_warnings.unended(results(pretrained=cut))]  # has not learned to end an answer, which is no news
+    assert not [
+        *fault_warnings.iterate_unended_answer_warnings(results(ppo={"ended_greedy": Estimate(0.95, 0.9, 0.97)}))
+    ]
+    assert not [
+        *fault_warnings.iterate_unended_answer_warnings(results(pretrained=cut))
+    ]  # has not learned to end an answer, which is no news
 
 
 def test_a_best_policy_by_reward_that_is_wrong():
     rewarded, wrong = {"reward_greedy": Estimate(0.9, 0.8, 1.0)}, {"strict_greedy": Estimate(0.0, 0.0, 0.01)}
-    assert [*fault_warnings.wrong_favourite(results(pretrained={**rewarded, **wrong}))] == [
+    assert [*fault_warnings.iterate_misleading_reward_warnings(results(pretrained={**rewarded, **wrong}))] == [
         "pretrained has the highest reward of greedy answers (0.90, 0.0 % right). sft is right most often (0.50, "
         "50.0 % right)."
     ]
-    assert not [*fault_warnings.wrong_favourite(results(ppo=rewarded))]  # as right as the others
+    assert not [*fault_warnings.iterate_misleading_reward_warnings(results(ppo=rewarded))]  # as right as the others
     sampled = {"reward_sampled_t1.0": Estimate(0.9, 0.8, 1.0), "strict_mean_at_2_t1.0": Estimate(0.0, 0.0, 0.01)}
-    [told] = fault_warnings.wrong_favourite(results(pretrained=sampled))
+    [told] = fault_warnings.iterate_misleading_reward_warnings(results(pretrained=sampled))
     assert told.startswith("pretrained has the highest reward of answers sampled at 1.0 (0.90, 0.0 % right).")
 
 
@@ -99,7 +103,7 @@ def test_a_best_policy_by_reward_that_is_wrong():
     ],
 )
 def test_an_over_optimised_reward_model(changes, told):
-    found = [*fault_warnings.over_optimised(results(changes=changes))]
+    found = [*fault_warnings.iterate_overoptimisation_warnings(results(changes=changes))]
     assert [told in said for said in found] == ([True] if told else [])
 
 
@@ -134,7 +138,7 @@ def generations(reward, lengths=(10, 20, 30)):
 )
 def test_growth_that_the_reward_model_pays_for(pays, length, accuracy, told):
     changed = results(changes={"length_greedy": length, "reward_greedy": UP, "strict_greedy": accuracy})
-    found = [*fault_warnings.paid_by_length(changed, {"ppo": generations(pays)})]
+    found = [*fault_warnings.iterate_length_reward_warnings(changed, {"ppo": generations(pays)})]
     assert ["40 % longer than sft's" in said for said in found] == ([True] if told else [])
 
 
@@ -144,9 +148,13 @@ def test_the_pay_for_length_is_a_correlation_within_problems_and_within_right_an
     """
     right = generations(lambda length: 9.0, lengths=(29, 30, 31))
     wrong = generations(lambda length: 1.0, lengths=(9, 10, 11)).assign(strict=False)
-    assert fault_warnings.length_pay(pd.concat([right, wrong]), 1.0) == 0.0
-    assert fault_warnings.length_pay(generations(lambda length: 2.0 * length), 1.0) == pytest.approx(1.0)
-    assert fault_warnings.length_pay(generations(lambda length: (length - 20) ** 2), 1.0) == pytest.approx(0.0)
+    assert fault_warnings.compute_reward_length_correlation(pd.concat([right, wrong]), 1.0) == 0.0
+    assert fault_warnings.compute_reward_length_correlation(
+        generations(lambda length: 2.0 * length), 1.0
+    ) == pytest.approx(1.0)
+    assert fault_warnings.compute_reward_length_correlation(
+        generations(lambda length: (length - 20) ** 2), 1.0
+    ) == pytest.approx(0.0)
 
 
 def rising(**ends):
@@ -165,25 +173,33 @@ def rising(**ends):
 )
 def test_a_policy_that_learned_the_form_alone(form, right, told):
     frame = rising(rewards__format=form, rewards__verifiable=right)
-    found = [*fault_warnings.form_alone({"grpo": frame, "dpo": curve(loss=1.0)})]
+    found = [*fault_warnings.iterate_form_only_warnings({"grpo": frame, "dpo": curve(loss=1.0)})]
     assert [told in said for said in found] == ([True] if told else [])
 
 
 def test_groups_without_spread():
-    [told] = fault_warnings.groups_alike({"grpo": curve(frac_reward_zero_std=0.6)})
+    [told] = fault_warnings.iterate_zero_spread_warnings({"grpo": curve(frac_reward_zero_std=0.6)})
     assert "grpo: in 58 % of the groups" in told  # the mean of the last two of 20 steps
-    assert not [*fault_warnings.groups_alike({"grpo": curve(frac_reward_zero_std=0.4), "ppo": curve(reward=1.0)})]
+    assert not [
+        *fault_warnings.iterate_zero_spread_warnings(
+            {"grpo": curve(frac_reward_zero_std=0.4), "ppo": curve(reward=1.0)}
+        )
+    ]
 
 
 def test_a_sampler_that_is_not_the_trainer():
-    [told] = fault_warnings.mismatched({"grpo": curve(sampling__logp_difference=0.04)})
+    [told] = fault_warnings.iterate_sampler_mismatch_warnings({"grpo": curve(sampling__logp_difference=0.04)})
     assert "differs by 0.020 nats" in told
-    assert not [*fault_warnings.mismatched({"grpo": curve(sampling__logp_difference=1e-5)})]
+    assert not [*fault_warnings.iterate_sampler_mismatch_warnings({"grpo": curve(sampling__logp_difference=1e-5)})]
 
 
 def test_a_kl_term_that_holds_nothing():
     def told(kl, std):
-        return [*fault_warnings.held_by_nothing({"grpo": curve(kl=kl, kl_slope_std=std), "sft": curve(loss=1.0)})]
+        return [
+            *fault_warnings.iterate_ineffective_kl_warnings(
+                {"grpo": curve(kl=kl, kl_slope_std=std), "sft": curve(loss=1.0)}
+            )
+        ]
 
     [said] = told(0.08, 0.0)
     assert said.startswith("grpo: it is 0.078 nats a token from the reference")

@@ -33,26 +33,26 @@ def test_the_first_figure_shows_differences_of_methods_and_controls():
     results = Results(
         dict.fromkeys(names, HALF), "sft", {}, dict.fromkeys(("pretrained", "more", "dpo"), change), ("more",)
     )
-    [drawn] = figures.overview(results).values()
+    [drawn] = figures.render_change_overview(results).values()
     found = texts(drawn)
     assert {"more, control", "dpo", "difference to sft, points", "right answers", "gold answers", "+7.2"} <= {*found}
     assert "pretrained" not in found, "it did not start from the baseline"
-    assert not figures.overview(Results({"sft": HALF}, "sft", {}, {}))
+    assert not figures.render_change_overview(Results({"sft": HALF}, "sft", {}, {}))
 
 
 def test_copies_of_a_measurement_are_drawn_once(monkeypatch):
     """Of 20 steps the gradient's variance and the validation problems are measured at four: four dots, and no running
     mean over copies.
     """
-    drawn, curve = [], plots._curve
+    drawn, curve = [], plots._draw_curve
 
     def draw(axis, steps, values, colour, label, dots=False):
         drawn.append((steps.tolist(), values.tolist(), dots))
         curve(axis, steps, values, colour, label, dots)
 
-    monkeypatch.setattr(plots, "_curve", draw)
-    plots.curves(CURVE, "curves")
-    figures.learning({"grpo": CURVE})
+    monkeypatch.setattr(plots, "_draw_curve", draw)
+    plots.render_metric_curves(CURVE, "curves")
+    figures.render_learning_panels({"grpo": CURVE})
     assert [(len(values), dots) for _, values, dots in drawn] == [
         *[(20, False), (4, True), (4, True), (4, True)],  # all curves: reward, accuracy, the two variances
         *[(20, False), (4, True)],  # those that are unfolded
@@ -61,9 +61,9 @@ def test_copies_of_a_measurement_are_drawn_once(monkeypatch):
 
 
 def test_each_curve_says_how_it_was_sampled():
-    found = figures.captions({"grpo": CURVE}, {"grpo": 0.7})
-    assert found.keys() == figures.learning({"grpo": CURVE}).keys()
+    found = figures.format_learning_captions({"grpo": CURVE}, {"grpo": 0.7})
+    assert found.keys() == figures.render_learning_panels({"grpo": CURVE}).keys()
     assert all("at temperature 0.7" in caption for caption in found.values())
-    unknown = figures.captions({"grpo": CURVE}, {})
+    unknown = figures.format_learning_captions({"grpo": CURVE}, {})
     assert not [caption for caption in unknown.values() if "temperature" in caption or "{" in caption]
     assert len({*found.values()}) == len(found)

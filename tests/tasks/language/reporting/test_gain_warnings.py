@@ -43,13 +43,17 @@ def held_out_losses(*values, each=10):
     ],
 )
 def test_a_baseline_that_had_not_converged(losses, told):
-    found = [*gain_warnings.not_converged(results(), held_out_losses(*losses))]
+    found = [*gain_warnings.iterate_unconverged_warnings(results(), held_out_losses(*losses))]
     assert [told in said for said in found] == ([True] if told else [])
 
 
 def test_whether_a_baseline_converged_is_not_said_without_its_held_out_loss():
-    assert not [*gain_warnings.not_converged(results(), {"sft": pd.DataFrame({"step": [1, 2], "loss": [2.0, 1.0]})})]
-    assert not [*gain_warnings.not_converged(results(), {})]
+    assert not [
+        *gain_warnings.iterate_unconverged_warnings(
+            results(), {"sft": pd.DataFrame({"step": [1, 2], "loss": [2.0, 1.0]})}
+        )
+    ]
+    assert not [*gain_warnings.iterate_unconverged_warnings(results(), {})]
 
 
 @pytest.mark.parametrize(
@@ -81,7 +85,7 @@ def test_whether_a_baseline_converged_is_not_said_without_its_held_out_loss():
     ],
 )
 def test_a_gain_that_is_paid_for_elsewhere(given, told):
-    found = [*gain_warnings.paid_elsewhere(results(**given))]
+    found = [*gain_warnings.iterate_tradeoff_warnings(results(**given))]
     assert [told in said for said in found] == ([True] if told else [])
 
 
@@ -92,12 +96,12 @@ def test_a_gain_over_the_better_control_that_is_paid_for_elsewhere():
     judged = {"sft": level.judged["sft"], "sft_more": control, "ppo": level.judged["ppo"]}
     changes = {**level.changes, "sft_more": level.changes["ppo"]}
     found = replace(level, judged=judged, changes=changes, controls=("sft_more",), rival_changes={"ppo": against})
-    assert [*gain_warnings.paid_elsewhere(found)] == [
+    assert [*gain_warnings.iterate_tradeoff_warnings(found)] == [
         "ppo, held against sft_more: +30.0 points of right answers, but -30.0 points of right answers to problems "
         "of four and five steps."
     ]
     nothing = replace(found, rival_changes={"ppo": {**against, "strict_greedy": LEVEL}})
-    assert not [*gain_warnings.paid_elsewhere(nothing)]
+    assert not [*gain_warnings.iterate_tradeoff_warnings(nothing)]
 
 
 @pytest.mark.parametrize(
@@ -114,7 +118,7 @@ def test_a_gain_over_the_better_control_that_is_paid_for_elsewhere():
     ],
 )
 def test_gains_by_manner_alone(given, told):
-    found = [*gain_warnings.manner_alone(results(**given))]
+    found = [*gain_warnings.iterate_manner_only_warnings(results(**given))]
     assert [told in said for said in found] == ([True] if told else [])
 
 
@@ -125,19 +129,19 @@ def test_gains_by_manner_alone(given, told):
 def test_a_reward_model_that_adds_nothing(low, high, told):
     mean = 0.0 if low == -inf else (low + high) / 2
     section = Section([], [], gain=Gain("log-probability", 0.7074, 0.7074 + mean, Estimate(mean, low, high)))
-    found = [*gain_warnings.adds_nothing(section)]
+    found = [*gain_warnings.iterate_reward_model_gain_warnings(section)]
     assert [told in said for said in found] == ([True] if told else [])
-    boxes = fault_warnings.watch_outs(results(), {}, {}, {}, section)
+    boxes = fault_warnings.collect_fault_warnings(results(), {}, {}, {}, section)
     assert [box.title for box in boxes] == (["The reward model adds nothing"] if told else [])
-    assert not [*gain_warnings.adds_nothing(None)]
+    assert not [*gain_warnings.iterate_reward_model_gain_warnings(None)]
 
 
 @pytest.mark.parametrize(("low", "high", "shows"), [(-0.3, -0.2, True), (-0.05, 0.01, False), (-inf, inf, False)])
 def test_a_reward_model_that_prefers_right_answers_less_than_the_policy(low, high, shows):
     mean = 0.0 if low == -inf else (low + high) / 2
     section = Section([], [], correctness=Gain("log-probability", 0.88, 0.88 + mean, Estimate(mean, low, high)))
-    boxes = fault_warnings.watch_outs(results(), {}, {}, {}, section)
+    boxes = fault_warnings.collect_fault_warnings(results(), {}, {}, {}, section)
     assert [box.title for box in boxes] == (
         ["The reward model prefers right answers less than the policy does"] if shows else []
     )
-    assert not [*gain_warnings.forgets_answers(None)]
+    assert not [*gain_warnings.iterate_reward_correctness_warnings(None)]

@@ -5,7 +5,7 @@ import pandas as pd
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.language.reporting.gold import GOLD, PARTS, RIGHT, parts
+from tasks.language.reporting.gold import GOLD, PARTS, RIGHT, split_gold_change
 
 
 def table(right, gold):
@@ -13,7 +13,7 @@ def table(right, gold):
 
 
 def means(ours, theirs):
-    return {name: float((one - other).mean()) for name, (one, other) in parts(ours, theirs).items()}
+    return {name: float((one - other).mean()) for name, (one, other) in split_gold_change(ours, theirs).items()}
 
 
 def test_by_hand():
@@ -45,5 +45,5 @@ def test_the_parts_add_up_to_the_change(answers):
 
 
 def test_nothing_where_gold_is_not_measured():
-    assert parts(table([1], [np.nan]), table([1], [1])) == {}
-    assert parts(pd.DataFrame({RIGHT: [1.0]}), table([1], [1])) == {}
+    assert split_gold_change(table([1], [np.nan]), table([1], [1])) == {}
+    assert split_gold_change(pd.DataFrame({RIGHT: [1.0]}), table([1], [1])) == {}

@@ -17,7 +17,7 @@ from tasks.language.rewards.verifier import Verifier
 )
 def test_strict_asks_for_the_mark_and_lenient_for_the_answer(gold, right, marked):
     with Verifier() as verifier:
-        found = judging.verdicts([gold] * 2, [right, marked], verifier)
+        found = judging.judge_answers([gold] * 2, [right, marked], verifier)
     assert found["strict"] == [True, False]
     assert found["lenient"][0]
 
@@ -35,7 +35,7 @@ class Told:
 
 
 def test_why_an_answer_is_not_right_is_told_apart():
-    assert judging.verdicts(["\\frac{1}{2}"] * 4, ["\\boxed{5}"] * 4, Told()) == {
+    assert judging.judge_answers(["\\frac{1}{2}"] * 4, ["\\boxed{5}"] * 4, Told()) == {
         "strict": [True, False, False, False],
         "lenient": [True, False, False, False],
         "timed_out": [False, False, True, False],
@@ -54,7 +54,7 @@ def test_why_an_answer_is_not_right_is_told_apart():
 )
 def test_the_rubric_is_for_gsm8ks_form(answer, solution, applies):
     rows = [{"answer": "3", "solution": "1 + 2 = 3\n#### 3"}, {"answer": answer, "solution": solution}]
-    assert judging.rubric_applies(pd.DataFrame(rows)) == applies
+    assert judging.can_apply_rubric(pd.DataFrame(rows)) == applies
 
 
 def problems(*rows):
@@ -65,8 +65,8 @@ STORY = ("Ada has 3 pens. Ben gives Ada 4 more. How many pens does Ada have now?
 
 
 def test_manner_and_gold_are_judged_where_all_problems_count_a_thing():
-    assert judging.manner_applies(problems(STORY, STORY))
-    assert not judging.manner_applies(problems(STORY, ("What is 3 + 4?", "3 + 4 = 7\n#### 7")))
+    assert judging.can_judge_manner(problems(STORY, STORY))
+    assert not judging.can_judge_manner(problems(STORY, ("What is 3 + 4?", "3 + 4 = 7\n#### 7")))
     [row] = problems(STORY).to_dict("records")
-    assert judging.as_a_reader(row, STORY[1], ended=True) == {"manner": 1.0, "gold": True}
-    assert judging.as_a_reader(row, "So 3 + 4 = 7.\n#### 7", ended=True) == {"manner": 0.7, "gold": False}
+    assert judging.score_manner_and_gold(row, STORY[1], ended=True) == {"manner": 1.0, "gold": True}
+    assert judging.score_manner_and_gold(row, "So 3 + 4 = 7.\n#### 7", ended=True) == {"manner": 0.7, "gold": False}

@@ -43,7 +43,7 @@ REFERENCES = {"7": "7", "8": "8"}
 
 def test_measures_by_hand():
     temperatures = {"t1.0": 1.0, "tbest": 0.25}
-    values = measures.per_problem(GENERATIONS, REFERENCES, temperatures, [1, 2])
+    values = measures.compute_problem_measures(GENERATIONS, REFERENCES, temperatures, [1, 2])
     assert list(values.index) == ["7", "8"]
     expected = {
         "strict_greedy": (0, 0),
@@ -68,7 +68,7 @@ def test_measures_by_hand():
     }
     assert {name: tuple(values[name]) for name in expected} == expected
     assert "kl_greedy" not in values
-    found = measures.summary(values, seed=0, resamples=50)
+    found = measures.summarise_measures(values, seed=0, resamples=50)
     assert found["lenient_majority_at_2_t1.0"].mean == 0.75
     assert found["rubric_sampled_t1.0"].mean == 3.75
     assert (found["strict_mean_at_2_tbest"].mean, found["strict_mean_at_2_tbest"].high) == (1, 1)
@@ -76,7 +76,7 @@ def test_measures_by_hand():
 
 
 def test_at_temperature_0_every_sample_is_the_greedy_answer():
-    values = measures.per_problem(GENERATIONS, REFERENCES, {"t1.0": 1.0, "tbest": 0.0}, [1, 2])
+    values = measures.compute_problem_measures(GENERATIONS, REFERENCES, {"t1.0": 1.0, "tbest": 0.0}, [1, 2])
     for kind in ("strict", "lenient"):
         for how in ("mean_at_2", "pass_at_1", "pass_at_2", "majority_at_2", "best_of_2"):
             assert (values[f"{kind}_{how}_tbest"] == values[f"{kind}_greedy"]).all(), (kind, how)
@@ -85,8 +85,8 @@ def test_at_temperature_0_every_sample_is_the_greedy_answer():
 
 
 def test_without_rewards_there_is_no_best_of():
-    values = measures.per_problem(GENERATIONS.drop(columns="reward"), REFERENCES, {"t1.0": 1.0}, [2])
-    whole = measures.per_problem(GENERATIONS, REFERENCES, {"t1.0": 1.0}, [2])
+    values = measures.compute_problem_measures(GENERATIONS.drop(columns="reward"), REFERENCES, {"t1.0": 1.0}, [2])
+    whole = measures.compute_problem_measures(GENERATIONS, REFERENCES, {"t1.0": 1.0}, [2])
     left_out = {"strict_best_of_2_t1.0", "lenient_best_of_2_t1.0", "reward_greedy", "reward_sampled_t1.0"}
     assert set(whole) - set(values) == left_out
 
@@ -113,8 +113,8 @@ def test_ranking_by_hand():
     ]
     columns = ["problem_id", "sample", "response", "rubric", "reward"]
     table = pd.DataFrame(rows, columns=columns).assign(temperature=1.0)
-    found = measures.ranking(table, {"t1.0": 1.0}, 0, 50)
+    found = measures.compute_ranking_accuracies(table, {"t1.0": 1.0}, 0, 50)
     assert found["ranking_sampled_t1.0"].mean == pytest.approx(2 / 3)
     assert found["ranking_with_steps_sampled_t1.0"].mean == 0
-    assert measures.ranking(table.drop(columns="reward"), {"t1.0": 1.0}, 0, 50) == {}
-    assert measures.ranking(table[table["problem_id"] == "b"], {"t1.0": 1.0}, 0, 50) == {}
+    assert measures.compute_ranking_accuracies(table.drop(columns="reward"), {"t1.0": 1.0}, 0, 50) == {}
+    assert measures.compute_ranking_accuracies(table[table["problem_id"] == "b"], {"t1.0": 1.0}, 0, 50) == {}

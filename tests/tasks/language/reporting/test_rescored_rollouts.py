@@ -27,7 +27,7 @@ def rollouts(folder, prompts, answers, temperature=0.5):
             "advantages": [[0.0] * len(answer) for answer in answers],
         }
     )
-    tables.write(RolloutTable, frame, folder / "rollouts.parquet")
+    tables.write_table(RolloutTable, frame, folder / "rollouts.parquet")
 
 
 def test_log_probabilities_are_those_of_whole_sequences(made, tmp_path):
@@ -35,8 +35,8 @@ def test_log_probabilities_are_those_of_whole_sequences(made, tmp_path):
     model, tokenizer = models.load_model(made / "pretrained"), models.load_tokenizer(made / "pretrained")
     prompts, answers = [tokenizer.encode("3 + 4 ="), tokenizer.encode("Ada has 3 pens.")], [[5, 6, 7], [8, 9]]
     rollouts(tmp_path, prompts, answers)
-    rescored_rollouts.rollouts(tmp_path, model, None, tokenizer, tmp_path / "out")
-    found = tables.read(RolloutTable, tmp_path / "out/rollouts.parquet")
+    rescored_rollouts.write_rescored_rollouts(tmp_path, model, None, tokenizer, tmp_path / "out")
+    found = tables.read_table(RolloutTable, tmp_path / "out/rollouts.parquet")
     for prompt, answer, logps in zip(prompts, answers, found["final_logps"], strict=True):
         with torch.no_grad():
             logits = model(torch.tensor([prompt + answer])).logits[0, len(prompt) - 1 : -1] / 0.5
@@ -50,7 +50,7 @@ def test_the_pieces_of_an_answer_are_its_text(made):
     tokenizer = models.load_tokenizer(made / "pretrained")
     text = "Ada has 3 pens.\n3 + 4 = 7\n#### 7"
     tokens = tokenizer.encode(text)
-    found = rescored_rollouts.pieces(tokenizer, tokens)
+    found = rescored_rollouts.decode_token_texts(tokenizer, tokens)
     assert len(found) == len(tokens) > 5
     assert "".join(found) == tokenizer.decode(tokens)
 
@@ -59,11 +59,11 @@ def test_a_strangers_tokens_are_refused_in_one_line(made, tmp_path):
     model, tokenizer = models.load_model(made / "pretrained"), models.load_tokenizer(made / "pretrained")
     rollouts(tmp_path, [[1]], [[10**6]])
     with pytest.raises(DataError, match=r"column tokens: expected tokens from 0 to \d+"):
-        rescored_rollouts.rollouts(tmp_path, model, None, tokenizer, tmp_path / "out")
+        rescored_rollouts.write_rescored_rollouts(tmp_path, model, None, tokenizer, tmp_path / "out")
 
 
 def test_a_folder_without_rollouts_leaves_none(made, tmp_path):
-    rescored_rollouts.rollouts(
+    rescored_rollouts.write_rescored_rollouts(
         tmp_path,
         models.load_model(made / "pretrained"),
         None,

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from tasks.common import tables
-from tasks.language.reporting.reward_section import FILE, first_wrong, section
+from tasks.language.reporting.reward_section import FILE, build_reward_section, find_first_bad_step
 from tasks.language.tables.held_out import HeldOut
 
 
@@ -28,8 +28,8 @@ def comparison(number, chosen_reward, strength="a better", lengths=(5, 5), score
 
 
 def made(rows, folder):
-    tables.write(HeldOut, pd.DataFrame(rows), folder / FILE)
-    return section(folder, 0, 200)
+    tables.write_table(HeldOut, pd.DataFrame(rows), folder / FILE)
+    return build_reward_section(folder, 0, 200)
 
 
 def shares(found, heading):
@@ -131,11 +131,11 @@ def test_steps_by_class_and_the_first_wrong_one(tmp_path):
 
 @pytest.mark.parametrize(("bad", "place"), [([0.1, 0.6, 0.9], 1), ([0.5, 0.5], -1), ([], -1)])
 def test_the_first_wrong_step(bad, place):
-    assert first_wrong(np.array(bad)) == place
+    assert find_first_bad_step(np.array(bad)) == place
 
 
 def test_a_model_from_elsewhere_has_no_section(tmp_path):
-    assert section(tmp_path, 0, 10) is None
+    assert build_reward_section(tmp_path, 0, 10) is None
 
 
 def untrained(trained_right, untrained_right, count=40):
@@ -215,7 +215,9 @@ def test_how_well_it_knows_right_answers_is_told_of_comparisons_with_one(tmp_pat
 def test_of_few_rows_or_prompts_no_interval_is_shown(tmp_path):
     many = made([comparison(number, 1.0 if number % 3 else -1.0) for number in range(40)], tmp_path)
     assert next(iter(many.tables[0][1])).interval
-    assert section(tmp_path, 0, 20).tables != section(tmp_path, 0, 200).tables, "resamples make the interval"
+    assert build_reward_section(tmp_path, 0, 20).tables != build_reward_section(tmp_path, 0, 200).tables, (
+        "resamples make the interval"
+    )
     few = made([comparison(number, 1.0 if number % 3 else -1.0) for number in range(29)], tmp_path)
     assert {row.interval for _, rows in few.tables for row in rows} == {""}
     of_ten_prompts = [

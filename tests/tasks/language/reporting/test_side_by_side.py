@@ -3,7 +3,7 @@
 import pandas as pd
 
 from tasks.language.configs.report import ReportConfig
-from tasks.language.reporting.side_by_side import side_by_side
+from tasks.language.reporting.side_by_side import build_side_by_side_data
 
 CONFIG = ReportConfig(
     seed=0,
@@ -25,7 +25,9 @@ def answers(*right):
 
 
 def test_every_problem_has_each_policys_answer_and_verdict():
-    found = side_by_side({"sft": answers(True, False, True), "dpo": answers(True, True, True)}, ASKED, CONFIG)
+    found = build_side_by_side_data(
+        {"sft": answers(True, False, True), "dpo": answers(True, True, True)}, ASKED, CONFIG
+    )
     assert (found["policies"], found["baseline"], found["all"]) == (["sft", "dpo"], "sft", 3)
     assert [problem["id"] for problem in found["problems"]] == ["a", "b", "c"]
     assert found["problems"][1]["answers"] == [["#### 1", False, True, None], ["#### 1", True, True, None]]
@@ -33,6 +35,6 @@ def test_every_problem_has_each_policys_answer_and_verdict():
 
 def test_problems_that_changed_come_first_where_there_is_no_room_for_all():
     both = {"sft": answers(True, False, True), "dpo": answers(True, True, False)}
-    found = side_by_side(both, ASKED, CONFIG, room=300)
+    found = build_side_by_side_data(both, ASKED, CONFIG, room=300)
     assert [problem["id"] for problem in found["problems"]] == ["b", "c"]
     assert found["all"] == 3

@@ -36,7 +36,7 @@ def rows(tokens):
 
 @pytest.fixture
 def folder(tmp_path):
-    tables.write(RolloutTable, pd.DataFrame(rows(tokens=40)), tmp_path / "rollouts.parquet")
+    tables.write_table(RolloutTable, pd.DataFrame(rows(tokens=40)), tmp_path / "rollouts.parquet")
     return tmp_path
 
 
@@ -44,7 +44,7 @@ CURVE = pd.DataFrame({"step": range(1, 6), "reward": [0.0, 0.25, 0.5, 0.75, 1.0]
 
 
 def test_each_answer_has_a_number_for_each_token(folder):
-    [found] = token_view.microscope({"grpo": folder, "sft": folder / "none"}, {"grpo": CURVE})
+    [found] = token_view.build_token_view_entries({"grpo": folder, "sft": folder / "none"}, {"grpo": CURVE})
     assert found["name"] == "grpo"
     assert found["trends"] == [{"name": "reward", "steps": [1, 2, 3, 4, 5], "values": [0.0, 0.25, 0.5, 0.75, 1.0]}]
     assert (found["prompts"], found["reference"]) == (["2 + 2?"], True)
@@ -57,13 +57,13 @@ def test_each_answer_has_a_number_for_each_token(folder):
 
 def test_answers_are_shown_in_part_where_there_is_no_room_for_all(folder, monkeypatch):
     monkeypatch.setattr(token_view, "ROOM", 4000)
-    [found] = token_view.microscope({"grpo": folder}, {"grpo": CURVE})
+    [found] = token_view.build_token_view_entries({"grpo": folder}, {"grpo": CURVE})
     assert {len(answer["pieces"]) for answer in found["answers"]} == {20}
     assert {answer["length"] for answer in found["answers"]} == {40}
     assert len(json.dumps(found["answers"], ensure_ascii=False)) <= 4000
 
 
 def test_a_long_curve_keeps_its_ends():
-    [found] = token_view.trends(pd.DataFrame({"step": range(1, 1002), "reward": 1.0}))
+    [found] = token_view.build_curve_trends(pd.DataFrame({"step": range(1, 1002), "reward": 1.0}))
     assert (found["steps"][0], found["steps"][-1]) == (1, 1001)
     assert len(found["steps"]) <= token_view.POINTS + 2

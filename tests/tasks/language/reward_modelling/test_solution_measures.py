@@ -7,10 +7,10 @@ import pytest
 from tasks.language.reward_modelling import solution_measures
 from tasks.language.reward_modelling.solution_measures import (
     area_under_roc,
-    best_of,
-    calibration,
-    first_error,
-    measures,
+    compute_best_of_shares,
+    compute_first_error_accuracies,
+    compute_solution_calibration,
+    compute_solution_measures,
 )
 
 
@@ -36,7 +36,7 @@ def test_best_of_by_hand():
         ]
     )
     expected = {"reward": (1 + 0 + 0.5 + 0) / 4, "chance": (1 / 2 + 2 / 3 + 1 / 2 + 0) / 4, "possible": 3 / 4}
-    assert best_of(table) == pytest.approx(expected)
+    assert compute_best_of_shares(table) == pytest.approx(expected)
 
 
 def steps(*rows):
@@ -49,28 +49,36 @@ TRUTH = steps([1, -1, -1], [1, -1, -1], [1, 1], [0, 1], [1])
 
 def test_first_errors_by_hand():
     """The first is found at its step and the second too late; of the three without an error one is left alone."""
-    found = first_error(NOT_BAD, TRUTH)
+    found = compute_first_error_accuracies(NOT_BAD, TRUTH)
     assert found == pytest.approx({"wrong": 1 / 2, "right": 1 / 3, "f1": 2 * (1 / 2) * (1 / 3) / (1 / 2 + 1 / 3)})
 
 
 def test_known_mistakes_give_another_measure():
     """Any bad step in place of the first, and the arithmetic mean in place of the harmonic one."""
     loose = [np.array([(labels < 0).any()]) * -1 for labels in TRUTH], [steps.min(keepdims=True) for steps in NOT_BAD]
-    assert first_error(loose[1], loose[0])["wrong"] == 1.0 != first_error(NOT_BAD, TRUTH)["wrong"]
-    assert first_error(NOT_BAD, TRUTH)["f1"] < (1 / 2 + 1 / 3) / 2
+    assert (
+        compute_first_error_accuracies(loose[1], loose[0])["wrong"]
+        == 1.0
+        != compute_first_error_accuracies(NOT_BAD, TRUTH)["wrong"]
+    )
+    assert compute_first_error_accuracies(NOT_BAD, TRUTH)["f1"] < (1 / 2 + 1 / 3) / 2
 
 
 def test_a_harmonic_mean_of_nothing_found_is_nothing():
-    assert first_error(steps([0.9], [0.1]), steps([-1], [1])) == {"wrong": 0.0, "right": 0.0, "f1": 0.0}
-    assert first_error(steps([0.9]), steps([1])) == {"right": 1.0}
+    assert compute_first_error_accuracies(steps([0.9], [0.1]), steps([-1], [1])) == {
+        "wrong": 0.0,
+        "right": 0.0,
+        "f1": 0.0,
+    }
+    assert compute_first_error_accuracies(steps([0.9]), steps([1])) == {"right": 1.0}
 
 
 def test_calibration_by_hand():
     table = answers([("a", 0.9, True), ("a", 0.2, False), ("b", 0.7, False), ("b", 0.1, False)])
-    low, high = calibration(table, bins=2)
+    low, high = compute_solution_calibration(table, bins=2)
     assert low == pytest.approx({"predicted": 0.15, "observed": 0.0, "labels": 2})
     assert high == pytest.approx({"predicted": 0.8, "observed": 0.5, "labels": 2})
-    assert len(calibration(table, bins=10)) == 4
+    assert len(compute_solution_calibration(table, bins=10)) == 4
 
 
 def of_steps():
@@ -90,17 +98,17 @@ def of_steps():
 
 
 def test_steps_are_held_against_the_truth_where_it_is_known():
-    found = measures(of_steps())
+    found = compute_solution_measures(of_steps())
     assert found["by_class"] == {"bad": 1.0, "neutral": 1.0, "good": 1.0}
     assert found["brier"] == pytest.approx((0.1**2 + (1 - 0.7) ** 2 + 0.2**2) / 3)
     assert found["first_error"] == {"wrong": 1.0, "right": 1.0, "f1": 1.0}
     assert found["auc"] == 1.0
-    by_labels = measures(of_steps().drop(columns="truth"))
+    by_labels = compute_solution_measures(of_steps().drop(columns="truth"))
     assert by_labels["by_class"] == {"good": pytest.approx(1 / 3)}
     assert by_labels["first_error"] == {"right": 0.5}
     assert set(found) <= {name.split("/")[0] for name in solution_measures.BEFORE | solution_measures.METRICS}
 
 
 def test_what_nothing_can_be_said_of_is_left_out():
-    found = measures(answers([("a", 0.9, True), ("a", 0.2, True)]))
+    found = compute_solution_measures(answers([("a", 0.9, True), ("a", 0.2, True)]))
     assert set(found) == {"right", "brier", "best_of"}

@@ -2,9 +2,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.language.rewards.answers import boxed, final_answer, strict_answer, without_thinking
-from tasks.language.rewards.numerals import same_number
-from tasks.language.rewards.rubric import score
+from tasks.language.rewards.answers import (
+    find_final_answer,
+    find_last_boxed_text,
+    find_strict_answer,
+    remove_thinking_blocks,
+)
+from tasks.language.rewards.numerals import is_same_number
+from tasks.language.rewards.rubric import score_response
 from tasks.language.rewards.verifier import verify_number
 
 
@@ -32,18 +37,18 @@ from tasks.language.rewards.verifier import verify_number
     ],
 )
 def test_answers(response, strict, final):
-    assert (strict_answer(response), final_answer(response)) == (strict, final)
+    assert (find_strict_answer(response), find_final_answer(response)) == (strict, final)
 
 
 @pytest.mark.parametrize("other", ["1,000", "1000", "1000.0", "$1000", "1000.00", " 1000 "])
 def test_same_number(other):
-    assert same_number("1000", other)
-    assert same_number(other, "1000")
+    assert is_same_number("1000", other)
+    assert is_same_number(other, "1000")
 
 
 @pytest.mark.parametrize("other", ["100", "10000", "-1000", "1000 1000", "", "1000 pens", "1.000"])
 def test_other_number(other):
-    assert not same_number("1000", other)
+    assert not is_same_number("1000", other)
 
 
 @pytest.mark.parametrize(
@@ -51,7 +56,7 @@ def test_other_number(other):
     [("\\boxed{1} \\boxed{\\frac{1}{2}} 3", "\\frac{1}{2}"), ("\\boxed{", None), ("", None), ("\\boxed{{}", None)],
 )
 def test_boxed(response, content):
-    assert boxed(response) == content
+    assert find_last_boxed_text(response) == content
 
 
 @pytest.mark.parametrize(
@@ -60,10 +65,10 @@ def test_boxed(response, content):
 def test_two_marks_that_differ(response, reward, strict):
     """The right answer is 7. The last mark counts for the reward, the rubric and both accuracies."""
     assert verify_number("7", response) == reward
-    assert score("3 and 4?", "3 + 4 = 7\n#### 7", "7", response, True).correctness == 5 * reward
-    final, form = final_answer(response), strict_answer(response)
-    assert same_number(final, "7") == reward
-    assert (form is not None and same_number(form, "7")) == strict
+    assert score_response("3 and 4?", "3 + 4 = 7\n#### 7", "7", response, True).correctness == 5 * reward
+    final, form = find_final_answer(response), find_strict_answer(response)
+    assert is_same_number(final, "7") == reward
+    assert (form is not None and is_same_number(form, "7")) == strict
 
 
 PARTS = [
@@ -88,10 +93,10 @@ PARTS += [" so ", ".", "$", "%", ",", "####", "= 7", "\\boxed{\\$7.0}", "1/2", "
 @settings(max_examples=80)
 def test_reward_rubric_and_accuracies_agree(response):
     """For numbers the reward is 1 exactly if the final answer is right; strict accuracy also needs the form."""
-    reward, final, form = verify_number("7", response), final_answer(response), strict_answer(response)
-    lenient = final is not None and same_number(final, "7")
-    strict = form is not None and same_number(form, "7")
-    assert (score("3 and 4?", "3 + 4 = 7\n#### 7", "7", response, True).correctness == 5) == lenient
+    reward, final, form = verify_number("7", response), find_final_answer(response), find_strict_answer(response)
+    lenient = final is not None and is_same_number(final, "7")
+    strict = form is not None and is_same_number(form, "7")
+    assert (score_response("3 and 4?", "3 + 4 = 7\n#### 7", "7", response, True).correctness == 5) == lenient
     if reward is not None:
         assert reward == lenient
     if form is not None:
@@ -116,5 +121,5 @@ def test_reward_rubric_and_accuracies_agree(response):
     ],
 )
 def test_an_answer_without_its_thinking(response, answer):
-    assert without_thinking(response) == answer
-    assert without_thinking(answer) == answer
+    assert remove_thinking_blocks(response) == answer
+    assert remove_thinking_blocks(answer) == answer

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.language.rewards.choices import choice, gold_letter
+from tasks.language.rewards.choices import find_chosen_letter, parse_gold_letter
 from tasks.language.rewards.verifier import Verifier
 from tests import repository
 
@@ -49,7 +49,7 @@ FORMS = [
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("letter", ["A", "C", "J"])
 def test_a_letter_is_marked_in_many_forms(form, letter):
-    assert choice(form.replace("{}", letter).replace("{{", "{").replace("}}", "}")) == letter
+    assert find_chosen_letter(form.replace("{}", letter).replace("{{", "{").replace("}}", "}")) == letter
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_a_letter_is_marked_in_many_forms(form, letter):
     ],
 )
 def test_no_letter_or_several_are_no_answer(response):
-    assert choice(response) is None
+    assert find_chosen_letter(response) is None
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_no_letter_or_several_are_no_answer(response):
     [("B", "B"), ("(B)", "B"), (" B. ", "B"), ("\\text{(B)}", "B"), ("\\textbf{D}", "D"), ("12", None), ("AB", None), ("b", None), ("", None), ("K", None), ("B or C", None), ("x + C", None), ("A(3)", None)],  # noqa: E501
 )  # fmt: skip
 def test_references_that_are_letters(gold, letter):
-    assert gold_letter(gold) == letter
+    assert parse_gold_letter(gold) == letter
 
 
 def test_the_verifier_judges_letters():
@@ -106,7 +106,7 @@ def test_the_verifier_judges_letters():
 @given(st.text(st.sampled_from("AB C.:)(*\n#answeriboxd\\{}")))
 @settings(max_examples=25)
 def test_any_text_has_one_letter_or_none(text):
-    assert choice(text) in (None, *"ABCDEFGHIJ")
+    assert find_chosen_letter(text) in (None, *"ABCDEFGHIJ")
 
 
 @pytest.mark.parametrize(
@@ -114,8 +114,8 @@ def test_any_text_has_one_letter_or_none(text):
     ["\\boxed{", "\\text{", "answer ", "answer is ", "(", "A ", "A, ", "* ", " ", "\n", "#### ", "####\n", "{}", "\\"],
 )
 def test_a_hostile_response_takes_linear_time(text):
-    choice((text * (2**18 // len(text)))[: 2**18])
-    choice("\\boxed{" + (text * (2**18 // len(text))) + "}")
+    find_chosen_letter((text * (2**18 // len(text)))[: 2**18])
+    find_chosen_letter("\\boxed{" + (text * (2**18 // len(text))) + "}")
 
 
 @pytest.mark.skipif(not DATA.exists(), reason=repository.needs("data"))

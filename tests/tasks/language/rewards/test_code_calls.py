@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.language.rewards.code_calls import Channel, Closed, Program, Remote, pack, serve, unpack
-from tasks.language.rewards.code_program import asked_of_the_program
+from tasks.language.rewards.code_calls import Channel, Closed, Program, Remote, pack_value, serve_requests, unpack_value
+from tasks.language.rewards.code_program import collect_program_names
 
 hashable = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary() | st.complex_numbers(allow_nan=False),  # noqa: E501
@@ -35,7 +35,7 @@ def same(one, other):
 @given(plain)
 @settings(max_examples=25)
 def test_plain_data_comes_back_as_it_was(value):
-    assert same(unpack(json.loads(json.dumps(pack(value, None))), None), value)
+    assert same(unpack_value(json.loads(json.dumps(pack_value(value, None))), None), value)
 
 
 def grow(items):
@@ -78,7 +78,7 @@ PROGRAM = {
 @pytest.fixture
 def program():
     ours, theirs = socket.socketpair()
-    thread = threading.Thread(target=serve, args=(Channel(theirs.fileno()), PROGRAM))
+    thread = threading.Thread(target=serve_requests, args=(Channel(theirs.fileno()), PROGRAM))
     thread.start()
     channel = Channel(ours.fileno())
     yield lambda name: Program(channel).ask({"do": "name", "name": name})
@@ -169,4 +169,4 @@ def test_a_closed_channel_has_no_message():
 )
 def test_names_that_the_program_has_to_define(tests, entry, names):
     namespace = {"known": None}
-    assert asked_of_the_program(tests, namespace, entry) == names
+    assert collect_program_names(tests, namespace, entry) == names

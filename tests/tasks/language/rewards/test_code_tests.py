@@ -13,7 +13,13 @@ import pytest
 
 from tasks.common.errors import ConfigError
 from tasks.language.rewards import code_lock
-from tasks.language.rewards.code_tests import CodeJudge, ProgramWorker, check, job, program
+from tasks.language.rewards.code_tests import (
+    CodeJudge,
+    ProgramWorker,
+    build_test_job,
+    extract_program,
+    find_tests_fault,
+)
 from tests.tasks import forks
 
 
@@ -39,7 +45,7 @@ def judge():
     ],
 )
 def test_the_last_block_of_python_is_the_program(response, found):
-    assert program(response) == found
+    assert extract_program(response) == found
 
 
 ADD = "def add(a, b):\n    return a + b"
@@ -76,18 +82,20 @@ READS = "import sys\nprint(sum(map(int, sys.stdin.read().split())))"
     ],
 )  # fmt: skip
 def test_the_forms_of_tests(judge, columns, right, wrong):
-    assert check(columns) is None
-    assert judge([job(PROMPT, columns, text) for text in (f"So\n```python\n{right}\n```", wrong, right)]) == [1, 0, 1]
+    assert find_tests_fault(columns) is None
+    assert judge(
+        [build_test_job(PROMPT, columns, text) for text in (f"So\n```python\n{right}\n```", wrong, right)]
+    ) == [1, 0, 1]
 
 
 def test_all_tests_have_to_pass(judge):
     half = {"test_list": [f"assert square({n}) == {n * n}" for n in range(20)]}
     assert judge(
-        [job("", half, text) for text in ("square = lambda n: n * n", "square = lambda n: min(n * n, 300)")]
+        [build_test_job("", half, text) for text in ("square = lambda n: n * n", "square = lambda n: min(n * n, 300)")]
     ) == [1, 0]
     half = {"inputs": [f"{n}" for n in range(5)], "outputs": [f"{n * n}" for n in range(5)]}
     assert judge(
-        [job("", half, text) for text in ("print(int(input()) ** 2)", "print(min(int(input()) ** 2, 15))")]
+        [build_test_job("", half, text) for text in ("print(int(input()) ** 2)", "print(min(int(input()) ** 2, 15))")]
     ) == [1, 0]
 
 
@@ -115,7 +123,7 @@ def test_all_tests_have_to_pass(judge):
     ],
 )  # fmt: skip
 def test_what_is_wrong_with_tests_is_said_in_a_line(columns, said):
-    fault = check(columns)
+    fault = find_tests_fault(columns)
     assert re.search(said, fault)
     assert "\n" not in fault
 
@@ -125,7 +133,7 @@ def test_equal_jobs_are_run_once_and_processes_end_with_the_block(tmp_path):
     with CodeJudge(workers=2, seconds=2) as judge:
         started = set(psutil.Process().children(recursive=True)) - before
         assert len(started) == 2  # an examiner and its runner
-        assert judge([job("", MBPP, ADD)] * 3) == [1, 1, 1]
+        assert judge([build_test_job("", MBPP, ADD)] * 3) == [1, 1, 1]
         assert set(psutil.Process().children(recursive=True)) - before == started
     forks.wait_for_end(started)
 

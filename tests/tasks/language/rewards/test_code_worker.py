@@ -9,8 +9,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tasks.language.rewards.code_tests import CodeJudge, job
-from tasks.language.rewards.code_worker import same_output
+from tasks.language.rewards.code_tests import CodeJudge, build_test_job
+from tasks.language.rewards.code_worker import is_same_output
 
 TESTS = {"tests": ["assert f(20) == 6765"]}
 PAIRS = {"inputs": ["20"], "outputs": ["6765"]}
@@ -26,7 +26,7 @@ def judge():
 
 def verdicts(judge, source):
     """Of the program tested by code, and by what it prints."""
-    return judge([job("", TESTS, source), job("", PAIRS, source)])
+    return judge([build_test_job("", TESTS, source), build_test_job("", PAIRS, source)])
 
 
 @pytest.fixture(autouse=True)
@@ -44,7 +44,7 @@ def test_what_the_machine_has_ended_nobody_has_judged(judge, capsys):
     """
     [examiner] = [child for child in psutil.Process().children() if "code_worker" in " ".join(child.cmdline())]
     examiner.kill()
-    [found] = judge([job("", {"inputs": [""], "outputs": ["1"]}, "print(1)")])
+    [found] = judge([build_test_job("", {"inputs": [""], "outputs": ["1"]}, "print(1)")])
     assert math.isnan(found)
     assert "the process that judges programs has ended (exit -9)" in capsys.readouterr().err
 
@@ -124,7 +124,7 @@ def test_a_hostile_program_earns_nothing(judge, source):
 )
 def test_a_program_that_waits_is_ended(judge, tests, source):
     """For what never comes: no processor time is used, so it takes the limit of real time."""
-    assert judge([job("", tests, source)]) == [0]
+    assert judge([build_test_job("", tests, source)]) == [0]
 
 
 def test_a_program_reads_and_writes_no_file(judge, tmp_path):
@@ -158,11 +158,11 @@ def test_a_program_reads_and_writes_no_file(judge, tmp_path):
 
 def test_tests_are_locked_in_too_and_draws_are_the_same_in_each_run(judge):
     """Tests come from a data set, which somebody else made."""
-    assert judge([job("", {"tests": ["assert open('/etc/passwd') and f(0) == 0"]}, RIGHT)]) == [0]
+    assert judge([build_test_job("", {"tests": ["assert open('/etc/passwd') and f(0) == 0"]}, RIGHT)]) == [0]
     draws = "import random\ndef f(): return random.random()\nif __name__ == '__main__':\n    print(f())\n"
     first = "0.8444218515250481"  # of Python's generator behind seed(0)
     forms = {"tests": [f"assert f() == {first}"]}, {"inputs": [""], "outputs": [first]}
-    assert judge([job("", form, draws) for form in forms]) == [1, 1]
+    assert judge([build_test_job("", form, draws) for form in forms]) == [1, 1]
 
 
 def test_a_program_reaches_no_network(judge):
@@ -187,7 +187,7 @@ def test_a_program_cannot_find_out_what_is_expected(judge):
     columns = {"inputs": ["?"], "outputs": [secret]}, {"tests": [f"assert f() == {secret!r}"]}
     for form, use in zip(columns, ("print(*match)", "def f(): return match[0]"), strict=True):
         right = f"print({secret!r})" if "inputs" in form else f"def f(): return {secret!r}"
-        assert judge([job("", form, right), job("", form, look + use)]) == [1, 0]
+        assert judge([build_test_job("", form, right), build_test_job("", form, look + use)]) == [1, 0]
 
 
 def test_tests_use_their_own_builtins_and_modules(judge):
@@ -205,18 +205,18 @@ def test_tests_use_their_own_builtins_and_modules(judge):
         "import math\nassert math.isclose(f(3), 7)",
         "assert f(3) == sys.maxsize",
     ):
-        assert judge([job("", {"tests": [test]}, lies + "def f(n): return 0")]) == [0]
-    assert judge([job("", {"tests": ["assert sum(2, 3) == 6"]}, "def sum(a, b): return a * b")]) == [1]
+        assert judge([build_test_job("", {"tests": [test]}, lies + "def f(n): return 0")]) == [0]
+    assert judge([build_test_job("", {"tests": ["assert sum(2, 3) == 6"]}, "def sum(a, b): return a * b")]) == [1]
 
 
 def test_a_program_s_memory_is_limited_and_its_input_takes_none(judge):
     tried = "import os\ntry:\n    {}\n    raise SystemExit(1)\nexcept {}: pass\n"
     assert verdicts(judge, tried.format("bytearray(3 * 2**30)", "MemoryError") + RIGHT_BOTH) == [1, 1]
-    assert judge([job("", PAIRS, tried.format("os.write(0, b'x')", "OSError") + RIGHT_BOTH)]) == [1]
+    assert judge([build_test_job("", PAIRS, tried.format("os.write(0, b'x')", "OSError") + RIGHT_BOTH)]) == [1]
 
 
 def test_what_a_program_prints_is_not_kept_for_ever(judge):
-    assert judge([job("", PAIRS, "while True: print('6765' * 10**5)")]) == [0]
+    assert judge([build_test_job("", PAIRS, "while True: print('6765' * 10**5)")]) == [0]
     [examiner] = [child for child in psutil.Process().children() if "code_worker" in " ".join(child.cmdline())]
     [most] = [
         line for line in Path(f"/proc/{examiner.pid}/status").read_text().splitlines() if line.startswith("VmHWM")
@@ -237,7 +237,9 @@ def test_a_program_may_have_some_threads_but_not_hundreds(judge):
 def test_a_program_that_takes_too_long_or_fails_at_last_is_wrong(judge):
     spend = "import time\nwhile time.process_time() < {}: pass\n"
     assert verdicts(judge, spend.format(0.1) + RIGHT_BOTH) == [1, 1]
-    assert judge([job("", PAIRS, spend.format(2.5) + RIGHT_BOTH)]) == [0]  # "prints for ever" is the other form
+    assert judge([build_test_job("", PAIRS, spend.format(2.5) + RIGHT_BOTH)]) == [
+        0
+    ]  # "prints for ever" is the other form
     assert verdicts(judge, RIGHT_BOTH + "    raise SystemExit(0)") == [1, 1]
     assert verdicts(judge, RIGHT_BOTH + "    raise SystemExit(1)") == [1, 0]
     assert verdicts(judge, RIGHT_BOTH + "    1 / 0") == [1, 0]
@@ -266,7 +268,7 @@ def test_ways_of_right_programs(judge):
         "assert f('2024-02-29') == 60": "from datetime import datetime\ndef f(s): return datetime.strptime(s, "
                                         "'%Y-%m-%d').timetuple().tm_yday",
     }  # fmt: skip
-    assert judge([job("", {"tests": [test]}, source) for test, source in cases.items()]) == [1] * len(cases)
+    assert judge([build_test_job("", {"tests": [test]}, source) for test, source in cases.items()]) == [1] * len(cases)
 
 
 @pytest.mark.slow
@@ -305,4 +307,4 @@ def test_a_verdict_is_the_same_on_a_busy_machine(judge):
     ],
 )
 def test_outputs_are_compared_by_lines_and_words(found, expected, same):
-    assert same_output(found, expected) == same
+    assert is_same_output(found, expected) == same

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.language.rewards.constraint_kinds import KINDS
-from tasks.language.rewards.constraints import check, satisfied, share_kept
+from tasks.language.rewards.constraints import compute_satisfied_share, find_constraints_fault, is_constraint_satisfied
 
 LESS, LEAST = {"relation": "less than"}, {"relation": "at least"}
 CASES = [  # a constraint, responses that keep it, and responses that do not
@@ -110,14 +110,14 @@ CASES = [  # a constraint, responses that keep it, and responses that do not
 
 @pytest.mark.parametrize(("name", "arguments", "kept", "broken"), CASES)
 def test_each_kind_by_hand(name, arguments, kept, broken):
-    assert [response for response in kept if not satisfied(response, name, arguments)] == []
-    assert [response for response in broken if satisfied(response, name, arguments)] == []
+    assert [response for response in kept if not is_constraint_satisfied(response, name, arguments)] == []
+    assert [response for response in broken if is_constraint_satisfied(response, name, arguments)] == []
 
 
 def test_every_kind_has_a_case_and_a_blank_response_keeps_none():
     assert {name for name, *_ in CASES} == KINDS.keys()
     for name, arguments, *_ in CASES:
-        assert not satisfied(" \n", name, arguments)
+        assert not is_constraint_satisfied(" \n", name, arguments)
 
 
 def test_the_reward_is_the_share_that_is_kept():
@@ -125,12 +125,12 @@ def test_the_reward_is_the_share_that_is_kept():
         "instruction_id_list": ["punctuation:no_comma", "startend:quotation", "length_constraints:number_words"],
         "kwargs": [{}, {"num_words": None}, {"num_words": 2.0, "relation": "at least", "keywords": None}],
     }
-    assert check(columns) is None
-    assert share_kept('"one two"', columns) == 1
-    assert share_kept("one two", columns) == pytest.approx(2 / 3)
-    assert share_kept('"one"', columns) == pytest.approx(2 / 3)
-    assert share_kept("one,", columns) == 0
-    assert share_kept("", columns) == 0
+    assert find_constraints_fault(columns) is None
+    assert compute_satisfied_share('"one two"', columns) == 1
+    assert compute_satisfied_share("one two", columns) == pytest.approx(2 / 3)
+    assert compute_satisfied_share('"one"', columns) == pytest.approx(2 / 3)
+    assert compute_satisfied_share("one,", columns) == 0
+    assert compute_satisfied_share("", columns) == 0
 
 
 words = st.lists(st.text(string.ascii_letters, min_size=1, max_size=9), min_size=1, max_size=30)
@@ -144,20 +144,20 @@ def test_a_relation_and_its_opposite_exclude_each_other(chosen, count):
         ("length_constraints:number_words", "num_words", len(chosen)),
         ("length_constraints:number_sentences", "num_sentences", 1),
     ):
-        assert satisfied(response, name, {field: count, **LEAST}) == (truth >= count)
-        assert satisfied(response, name, {field: count, **LESS}) == (truth < count)
+        assert is_constraint_satisfied(response, name, {field: count, **LEAST}) == (truth >= count)
+        assert is_constraint_satisfied(response, name, {field: count, **LESS}) == (truth < count)
 
 
 @given(st.text(st.sampled_from("aA.*<>[]-\n \"',{}:1#")), st.sampled_from(CASES))
 @settings(max_examples=60)
 def test_any_response_has_a_verdict_that_spaces_around_it_do_not_change(response, case):
     name, arguments, *_ = case
-    found = satisfied(response, name, arguments)
+    found = is_constraint_satisfied(response, name, arguments)
     assert found in (True, False)
     if (
         name != "length_constraints:nth_paragraph_first_word"
     ):  # blank lines may make it another paragraph that is the n-th
-        assert satisfied(f" {response} ", name, arguments) == found
+        assert is_constraint_satisfied(f" {response} ", name, arguments) == found
 
 
 HOSTILE = [
@@ -195,7 +195,7 @@ def test_a_hostile_response_takes_no_longer_than_a_plain_one(name, arguments):
     million signs each.
     """
     for text in HOSTILE:
-        satisfied((text * (2**17 // len(text)))[: 2**17], name, arguments)
+        is_constraint_satisfied((text * (2**17 // len(text)))[: 2**17], name, arguments)
 
 
 @pytest.mark.parametrize(
@@ -242,7 +242,7 @@ def test_a_hostile_response_takes_no_longer_than_a_plain_one(name, arguments):
     ],
 )
 def test_what_is_wrong_with_constraints_is_said_in_a_line(columns, said):
-    fault = check(columns)
+    fault = find_constraints_fault(columns)
     assert re.search(said, fault)
     assert "\n" not in fault
 
@@ -250,4 +250,4 @@ def test_what_is_wrong_with_constraints_is_said_in_a_line(columns, said):
 @pytest.mark.parametrize("value", [-1, 1.5, "3", True, float("nan"), float("inf"), [1]])
 def test_a_count_is_a_whole_number(value):
     columns = {"instruction_id_list": ["detectable_format:number_bullet_lists"], "kwargs": [{"num_bullets": value}]}
-    assert "a whole number from 0 on" in check(columns)
+    assert "a whole number from 0 on" in find_constraints_fault(columns)

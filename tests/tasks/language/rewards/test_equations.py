@@ -2,8 +2,8 @@ from fractions import Fraction
 
 import pytest
 
-from tasks.language.rewards.equations import distinct, equations
-from tasks.language.rewards.numerals import numbers, parse_number
+from tasks.language.rewards.equations import parse_equations, select_distinct_equations
+from tasks.language.rewards.numerals import find_numbers, parse_number
 
 
 @pytest.mark.parametrize(
@@ -19,7 +19,7 @@ from tasks.language.rewards.numerals import numbers, parse_number
     ],
 )
 def test_numbers(text, found):
-    assert numbers(text) == found
+    assert find_numbers(text) == found
 
 
 @pytest.mark.parametrize(
@@ -56,31 +56,33 @@ def test_parse_number(text, value):
     ],
 )
 def test_one_equation(text, value, result, holds):
-    (step,) = equations(text)
+    (step,) = parse_equations(text)
     assert (step.value, step.result, step.holds) == (value, result, holds)
 
 
 def test_order_and_repeats():
     text = "3 + 4 = 7 and 7 * 2 = 14.\nSo <<7*2=14>>14; again 4 + 3 = 7."
-    steps = equations(text)
+    steps = parse_equations(text)
     assert [step.text for step in steps] == ["3 + 4 = 7", "7 * 2 = 14", "7*2 = 14", "4 + 3 = 7"]
-    assert [step.text for step in distinct(steps)] == ["3 + 4 = 7", "7 * 2 = 14"]
+    assert [step.text for step in select_distinct_equations(steps)] == ["3 + 4 = 7", "7 * 2 = 14"]
 
 
 def test_a_step_that_is_corrected_is_another_one():
-    assert [step.holds for step in distinct(equations("4 - 20 = 16\n20 - 4 = 16\n20 - 4 = 16"))] == [False, True]
+    assert [
+        step.holds for step in select_distinct_equations(parse_equations("4 - 20 = 16\n20 - 4 = 16\n20 - 4 = 16"))
+    ] == [False, True]
 
 
 def test_a_chain_is_its_last_equation():
-    assert [step.text for step in equations("3 + 4 + 5 = 7 + 5 = 12")] == ["7 + 5 = 12"]
+    assert [step.text for step in parse_equations("3 + 4 + 5 = 7 + 5 = 12")] == ["7 + 5 = 12"]
 
 
 @pytest.mark.parametrize("text", ["x = 5", "the total is 5", "3 + = 4", "12", "3 + 4"])
 def test_no_equation(text):
-    assert equations(text) == []
+    assert parse_equations(text) == []
 
 
 def test_rambling_in_digits_is_read_without_an_error():
-    assert parse_number(numbers("1" * 5000)[0]) > 0
-    assert len(equations("+".join(["1"] * 3000) + " = 3000")) == 1
-    assert [step.value for step in equations("(" * 3000 + "1 + 1" + ")" * 3000 + " = 2")] == [2]
+    assert parse_number(find_numbers("1" * 5000)[0]) > 0
+    assert len(parse_equations("+".join(["1"] * 3000) + " = 3000")) == 1
+    assert [step.value for step in parse_equations("(" * 3000 + "1 + 1" + ")" * 3000 + " = 2")] == [2]

@@ -8,13 +8,13 @@ from tasks.children import child
 from tasks.common.errors import DataError
 from tests.tasks.language.rewards.functions import PROMPTS, RESPONSES, values
 
-DRAWN = child.first_number
+DRAWN = child.draw_first_call_number
 
 
 @pytest.fixture(autouse=True)
 def counted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Questions are numbered from 1 on, so that what is said here can repeat their numbers."""
-    monkeypatch.setattr(child, "first_number", lambda: 1)
+    monkeypatch.setattr(child, "draw_first_call_number", lambda: 1)
 
 
 LENGTHS = "return [len(one) for one in responses]"
@@ -111,7 +111,7 @@ def test_a_reply_that_does_not_come_whole_is_waited_for_no_longer_than_a_call(ma
 
 def test_a_function_does_not_know_the_number_of_its_call(make, monkeypatch):
     """Otherwise a thread that an earlier call has left could answer a later one."""
-    monkeypatch.setattr(child, "first_number", DRAWN)
+    monkeypatch.setattr(child, "draw_first_call_number", DRAWN)
     forged = r"""os.write(line, b'{"call": 1, "values": [7, 7, 7], "imported": [], "read": []}\n')"""
     function = make(socket_of(forged))
     with pytest.raises(DataError, match=r"which is no reply to what it was asked$"):

@@ -8,14 +8,14 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tasks.language.rewards.numerals import (
-    amount,
-    decimals,
-    number_of,
-    numbers,
+    count_decimals,
+    find_numbers,
+    is_same_number,
+    parse_amount,
     parse_number,
-    parts,
-    rewrite,
-    same_number,
+    parse_number_parts,
+    parse_optional_number,
+    rewrite_numbers_for_latex,
 )
 
 
@@ -61,9 +61,9 @@ from tasks.language.rewards.numerals import (
     ],
 )
 def test_three_hundred_million(text):
-    assert number_of(text) == 300_000_000
-    assert numbers(f"It is {text} or so") == [text.strip()]
-    assert same_number(text, "3e8")
+    assert parse_optional_number(text) == 300_000_000
+    assert find_numbers(f"It is {text} or so") == [text.strip()]
+    assert is_same_number(text, "3e8")
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_three_hundred_million(text):
     ],
 )
 def test_other_numbers(text, value):
-    assert number_of(text) == value
+    assert parse_optional_number(text) == value
 
 
 @pytest.mark.parametrize(
@@ -137,8 +137,8 @@ def test_other_numbers(text, value):
     ],
 )
 def test_what_is_no_number(text):
-    assert number_of(text) is None
-    assert amount(text) is None
+    assert parse_optional_number(text) is None
+    assert parse_amount(text) is None
     with pytest.raises(ValueError, match="is no number"):
         parse_number(text)
 
@@ -166,14 +166,14 @@ def test_what_is_no_number(text):
     ],
 )
 def test_numbers_of_a_text(text, found):
-    assert numbers(text) == found
+    assert find_numbers(text) == found
 
 
 @pytest.mark.parametrize(
     ("text", "shown"), [("1.50", 2), ("15", 0), ("1.5e-3", 4), ("1.5 \\times 10^3", 0), ("12.5%", 3), ("pens", 0)]
 )
 def test_decimals(text, shown):
-    assert decimals(text) == shown
+    assert count_decimals(text) == shown
 
 
 @pytest.mark.parametrize(
@@ -193,12 +193,12 @@ def test_decimals(text, shown):
     ],
 )
 def test_formulas_keep_their_meaning(text, rewritten):
-    assert rewrite(text) == rewritten
+    assert rewrite_numbers_for_latex(text) == rewritten
 
 
 def test_beside_eulers_number_a_difference_stays():
-    assert rewrite("2e-3", powers_of_e=False) == "2e-3"
-    assert rewrite("2e-3") == "0.002"
+    assert rewrite_numbers_for_latex("2e-3", powers_of_e=False) == "2e-3"
+    assert rewrite_numbers_for_latex("2e-3") == "0.002"
 
 
 GROUPS = [",", " ", "\u00a0", "\u2009", "\u202f", "\\,", "\\;", "\\ ", "~", "{,}", "'", "_"]
@@ -237,12 +237,12 @@ def written(draw):
 @settings(max_examples=60)
 def test_writings_of_random_numbers_are_read_back(pair):
     value, text = pair
-    assert number_of(text) == value
-    assert numbers(f"So the answer is {text}.") == [text]
-    assert numbers(f"x = {text}") == [text]
-    assert number_of(parts(text).plain) == value
-    assert number_of(f"{text}\\%") == value / 100
-    assert number_of(rewrite(f"({text})")[1:-1].replace("\u2212", "-")) == value
+    assert parse_optional_number(text) == value
+    assert find_numbers(f"So the answer is {text}.") == [text]
+    assert find_numbers(f"x = {text}") == [text]
+    assert parse_optional_number(parse_number_parts(text).plain) == value
+    assert parse_optional_number(f"{text}\\%") == value / 100
+    assert parse_optional_number(rewrite_numbers_for_latex(f"({text})")[1:-1].replace("\u2212", "-")) == value
 
 
 @given(written(), st.integers(0, 11), st.integers(1, 9))
@@ -254,14 +254,14 @@ def test_a_digit_that_is_changed_makes_another_number(pair, place, by):
     at = places[place]
     zero = ord(text[at]) - int(text[at])
     changed = text[:at] + chr(zero + (int(text[at]) + by) % 10) + text[at + 1 :]
-    assert amount(changed) != value
+    assert parse_amount(changed) != value
 
 
 @given(st.text(st.sampled_from("0123456789.,eE+-^{}() $%x*\\ _'/\u00d7\u2212\u00b2\u00bd~\u0663"), max_size=40))
 def test_any_text_is_read(text):
-    for number in numbers(text):
-        assert parts(number) is not None
-    rewrite(text)
+    for number in find_numbers(text):
+        assert parse_number_parts(number) is not None
+    rewrite_numbers_for_latex(text)
 
 
 @pytest.mark.parametrize(
@@ -292,7 +292,7 @@ def test_a_hostile_text_takes_no_longer_than_its_length(text):
     """
     began = time.process_time()
     hostile = text * (20_000 // len(text))
-    numbers(hostile)
-    rewrite(hostile)
-    number_of(hostile)
+    find_numbers(hostile)
+    rewrite_numbers_for_latex(hostile)
+    parse_optional_number(hostile)
     assert time.process_time() - began < 5

@@ -14,7 +14,7 @@ import pytest
 
 from tasks.common.errors import DataError, StageError
 from tasks.language.rewards import python_functions
-from tasks.language.rewards.python_worker import checked
+from tasks.language.rewards.python_worker import convert_returned_values
 from tests.tasks import forks
 from tests.tasks.language.rewards.functions import COLUMNS, PROMPTS, RESPONSES, values
 
@@ -90,10 +90,10 @@ def test_what_is_wrong_in_a_returned_value_is_told_in_one_line(make):
 
 
 def test_the_checks_of_what_was_returned():
-    assert checked([1, None, True], 3) == {"values": [1.0, None, 1.0]}
-    assert checked([], 0) == {"values": []}
-    assert checked([0.5, "x"], 2)["at"] == 1
-    assert "error" in checked(b"ab", 2)
+    assert convert_returned_values([1, None, True], 3) == {"values": [1.0, None, 1.0]}
+    assert convert_returned_values([], 0) == {"values": []}
+    assert convert_returned_values([0.5, "x"], 2)["at"] == 1
+    assert "error" in convert_returned_values(b"ab", 2)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks.language.rewards.rubric import score
+from tasks.language.rewards.rubric import score_response
 from tests import repository
 
 QUESTION = "Yara has 14 marbles. Yara finds another 7. Then the number grows to 2 times as many. How many are there?"
@@ -13,13 +13,13 @@ TRAIN_SOLUTION = "The train covers 120 / 2 = <<120/2=60>>60 km each hour.\n#### 
 
 
 def points(response, ended=True):
-    found = score(QUESTION, SOLUTION, "42", response, ended)
+    found = score_response(QUESTION, SOLUTION, "42", response, ended)
     return found.correctness, found.reasoning, found.clarity
 
 
 def test_the_lectures_example():
     response = "The average speed is 60 km/h because speed equals distance divided by time."
-    found = score(TRAIN, TRAIN_SOLUTION, "60", response, True)
+    found = score_response(TRAIN, TRAIN_SOLUTION, "60", response, True)
     assert (found.correctness, found.reasoning, found.clarity, found.total) == (5, 3, 2, 10)
     assert found.correctness_reason == "final answer 60 is right"
     assert found.reasoning_reason == "names the right operation"
@@ -79,7 +79,7 @@ def test_needless_steps_cost():
     ],
 )
 def test_clarity(response, ended, clarity, reason):
-    found = score(QUESTION, SOLUTION, "42", response, ended)
+    found = score_response(QUESTION, SOLUTION, "42", response, ended)
     assert (found.clarity, found.clarity_reason) == (clarity, reason)
 
 
@@ -87,9 +87,14 @@ def test_the_last_step_may_repeat_an_earlier_one():
     """Two boxes of three, four away, then two boxes of three again: the answer is that of the last step."""
     solution = "In all that is 2 * 3 = 6 plums.\nThere remain 6 - 4 = 2 plums.\nIn all that is 2 * 3 = 6 plums.\n#### 6"
     question = "There are 2 plums in each of 3 bags. 4 plums go, and what is left is tripled. How many are there?"
-    assert score(question, solution, "6", solution.replace("In all that is 2 * 3", "So 3 * 2", 1), True).total == 10
+    assert (
+        score_response(question, solution, "6", solution.replace("In all that is 2 * 3", "So 3 * 2", 1), True).total
+        == 10
+    )
     away = "There are 2 * 3 = 6 plums.\nThat leaves 6 - 4 = 2 plums.\n#### 6"
-    assert score(question, solution, "6", away, True).clarity_reason == "answer is not the last step's; concise"
+    assert (
+        score_response(question, solution, "6", away, True).clarity_reason == "answer is not the last step's; concise"
+    )
 
 
 @pytest.mark.parametrize(
@@ -104,11 +109,11 @@ def test_the_last_step_may_repeat_an_earlier_one():
     ],
 )
 def test_reasoning_in_words(response, reasoning):
-    assert score(TRAIN, TRAIN_SOLUTION, "60", response, True).reasoning == reasoning
+    assert score_response(TRAIN, TRAIN_SOLUTION, "60", response, True).reasoning == reasoning
 
 
 def test_a_reference_without_steps_holds_nothing_against_a_right_answer():
-    assert score("How many legs has a dog?", "Four.\n#### 4", "4", "2 + 2 = 4\n#### 4", True).total == 10
+    assert score_response("How many legs has a dog?", "Four.\n#### 4", "4", "2 + 2 = 4\n#### 4", True).total == 10
 
 
 GSM8K = Path(__file__).parents[5] / "shared" / "data" / "gsm8k" / "test.jsonl"
@@ -119,7 +124,7 @@ def test_gsm8ks_own_solutions_earn_full_points():
     """GSM8K's solutions are written by people in many forms: all are correct, and 19 of 20 earn all ten points."""
     rows = [json.loads(line) for line in GSM8K.read_text().splitlines()]
     found = [
-        score(
+        score_response(
             row["question"], row["answer"], row["answer"].rpartition("#### ")[2].replace(",", ""), row["answer"], True
         )
         for row in rows
@@ -134,6 +139,6 @@ def test_a_reference_that_is_no_number_is_never_reached(answer, solution):
     """The rubric is one for numbers; other references earn nothing for correctness but for steps that the solution
     has.
     """
-    worked = score("Ada has 3 pens and buys 4.", solution, answer, "3 + 4 = 7\n#### 7", True)
+    worked = score_response("Ada has 3 pens and buys 4.", solution, answer, "3 + 4 = 7\n#### 7", True)
     assert worked.correctness == (2 if solution.endswith("7") else 0)
-    assert score("?", solution, answer, answer, True).correctness == 0
+    assert score_response("?", solution, answer, answer, True).correctness == 0

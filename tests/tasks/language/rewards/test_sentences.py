@@ -2,7 +2,7 @@
 
 import pytest
 
-from tasks.language.rewards.sentences import sentences
+from tasks.language.rewards.sentences import count_sentences
 
 
 @pytest.mark.parametrize(
@@ -33,4 +33,4 @@ from tasks.language.rewards.sentences import sentences
 )
 def test_sentences_as_the_published_code_counts_them(text, count):
     """The counts are those of NLTK 3.10.4 with its English Punkt model."""
-    assert sentences(text) == count
+    assert count_sentences(text) == count

@@ -4,15 +4,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.language.rewards.step_labels import step_labels
-from tasks.language.tables.solutions import steps_of
+from tasks.language.rewards.step_labels import compute_step_labels
+from tasks.language.tables.solutions import split_steps
 
 QUESTION = "There are 20 pens in 5 boxes. 3 boxes are sold, and a pen costs 7. How much was paid?"
 SOLUTION = "20 / 5 = 4\n4 * 3 = 12\n12 * 7 = 84\n#### 84"
 
 
 def labels(response, question=QUESTION, solution=SOLUTION, answer="84"):
-    return step_labels(question, solution, answer, response)
+    return compute_step_labels(question, solution, answer, response)
 
 
 @pytest.mark.parametrize(
@@ -52,9 +52,9 @@ def test_by_hand(response, expected):
 
 
 def test_letters_and_unknown_answers():
-    assert step_labels("A) 3 B) 4", "It is B.", "B", "#### B") == [1]
-    assert step_labels("A) 3 B) 4", "It is B.", "B", "#### A") == [-1]
-    assert step_labels("Why?", "", "", "Because.\n#### 3") == [0, 0]
+    assert compute_step_labels("A) 3 B) 4", "It is B.", "B", "#### B") == [1]
+    assert compute_step_labels("A) 3 B) 4", "It is B.", "B", "#### A") == [-1]
+    assert compute_step_labels("Why?", "", "", "Because.\n#### 3") == [0, 0]
 
 
 NUMBERS = st.integers(0, 30)
@@ -70,7 +70,7 @@ LINES = st.one_of(
 def test_each_line_has_a_label_that_no_later_line_makes_worse(written):
     """What comes later may show that a step leads on."""
     found = labels("\n".join(written))
-    assert len(found) == len(steps_of("\n".join(written)))
+    assert len(found) == len(split_steps("\n".join(written)))
     assert set(found) <= {-1, 0, 1}
     for count in range(len(written)):
         before = labels("\n".join(written[:count]))

@@ -13,10 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.language.rewards import math_worker
-from tasks.language.rewards.answers import final_answer, unwrapped
+from tasks.language.rewards.answers import find_final_answer, strip_number_wrapping
 from tasks.language.rewards.math_worker import is_right
-from tasks.language.rewards.numerals import same_number
-from tasks.language.rewards.verifier import Verifier, VerifierWorker, in_box, quick_verdict, verify_number
+from tasks.language.rewards.numerals import is_same_number
+from tasks.language.rewards.verifier import (
+    Verifier,
+    VerifierWorker,
+    format_boxed_answer,
+    judge_without_algebra,
+    verify_number,
+)
 from tests import repository
 from tests.tasks import forks
 from tests.tasks.language.rewards.math_in_process import verifier_in_process
@@ -177,7 +183,7 @@ def test_algebra(verifier, gold, response, right):
     ],
 )
 def test_times_of_day(gold, response, right):
-    assert quick_verdict(gold, response) == right
+    assert judge_without_algebra(gold, response) == right
 
 
 @pytest.mark.parametrize("gold", ["", "garbage (", "!!!", "\\frac{"])
@@ -212,7 +218,9 @@ def test_plain_numbers_as_math_verify_judges_them(pair):
     By design `same_number` reads 50% as 50, so math-verify gets both without percent signs.
     """
     gold, answer = pair
-    expected = is_right(in_box(unwrapped(gold)), in_box(unwrapped(answer)))
+    expected = is_right(
+        format_boxed_answer(strip_number_wrapping(gold)), format_boxed_answer(strip_number_wrapping(answer))
+    )
     for response in (f"so\n#### {answer}", f"\\boxed{{{answer}}}", f"The answer is {answer}."):
         assert verify_number(gold, response) == expected
 
@@ -296,7 +304,7 @@ def test_processes_start_when_needed_are_replaced_and_end_with_the_block():
 def test_a_reference_that_hangs_is_unknown_and_ends_its_process(tmp_path, monkeypatch):
     """In a child of this process, which has imported all that a worker needs, and more than its memory."""
     asked, replies = tmp_path / "asked", tmp_path / "replies"
-    asked.write_text(json.dumps([in_box("(" * 100_000), "\\boxed{5}", True]) + "\n")
+    asked.write_text(json.dumps([format_boxed_answer("(" * 100_000), "\\boxed{5}", True]) + "\n")
 
     def work():
         monkeypatch.setattr(math_worker.resource, "setrlimit", lambda *_: None)
@@ -364,7 +372,7 @@ def test_gsm8ks_own_answers():
     golds = [answer.rpartition("#### ")[2] for answer in answers]
     assert [verify_number(*pair) for pair in zip(golds, answers, strict=True)] == [1.0] * 1319
     shifted = answers[1:] + answers[:1]
-    expected = [float(same_number(gold, final_answer(text))) for gold, text in zip(golds, shifted, strict=True)]
+    expected = [float(is_same_number(gold, find_final_answer(text))) for gold, text in zip(golds, shifted, strict=True)]
     assert [verify_number(*pair) for pair in zip(golds, shifted, strict=True)] == expected
     assert sum(expected) < 30
 

@@ -2,19 +2,19 @@ from fractions import Fraction
 
 import pytest
 
-from tasks.language.rewards.equations import equations
-from tasks.language.rewards.worked_steps import judge, reference
+from tasks.language.rewards.equations import parse_equations
+from tasks.language.rewards.worked_steps import judge_worked_steps, parse_reference_steps
 
 QUESTION = "There are 20 pens in 5 boxes. 3 boxes are sold, and a pen costs 7. How much was paid?"
 SOLUTION = "20 / 5 = 4\n4 * 3 = 12\n12 * 7 = 84\n#### 84"
 
 
 def work(response, question=QUESTION, solution=SOLUTION, answer="84"):
-    return judge(question, solution, answer, equations(response))
+    return judge_worked_steps(question, solution, answer, parse_equations(response))
 
 
 def test_leaves_are_what_no_earlier_step_gave():
-    known = reference("1 + 2 = 3\n3 * 7 = 21\n5 + 1 = 6\n4 / 3 = 2")
+    known = parse_reference_steps("1 + 2 = 3\n3 * 7 = 21\n5 + 1 = 6\n4 / 3 = 2")
     assert [step.text for step in known.steps] == ["1 + 2 = 3", "3 * 7 = 21", "5 + 1 = 6"]  # the last does not hold
     assert known.leaves == {1, 2, 7, 5}
     assert known.shapes[1] == (("*",), (None, Fraction(7)))

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from tasks.common import models
 from tasks.language.data import chat
-from tasks.language.steps.cutting import cut
-from tasks.language.tables.solutions import steps_of
+from tasks.language.steps.cutting import locate_step_ends
+from tasks.language.tables.solutions import split_steps
 
 
 @pytest.fixture(scope="module")
@@ -18,7 +18,7 @@ def words(made):
 def steps(words, text, ended=True):
     """The text of each step by its tokens, and where the steps end."""
     tokens = chat.encode_response(words, text, ended)
-    [ends] = cut(words, [tokens])
+    [ends] = locate_step_ends(words, [tokens])
     starts = [0, *(end + 1 for end in ends)]
     pieces = [words.decode(tokens[a : b + 1], skip_special_tokens=True) for a, b in zip(starts, ends, strict=False)]
     return tokens, ends, pieces
@@ -41,5 +41,5 @@ def test_the_tokens_have_the_steps_of_the_text(words, lines, ended):
     text = "\n".join(lines)
     if text.strip():
         assert tuple(piece.strip() for piece in steps(words, text, ended)[2]) == tuple(
-            step.strip() for step in steps_of(text)
+            step.strip() for step in split_steps(text)
         )

@@ -5,7 +5,7 @@ import pytest
 from tasks.common import models
 from tasks.language.data import chat
 from tasks.language.judgements.judgement_log import JudgementRecord
-from tasks.language.judgements.lines import Answer, Item, Judgement, StepsValue, item_id
+from tasks.language.judgements.lines import Answer, Item, Judgement, StepsValue, compute_item_id
 from tasks.language.steps import people
 
 
@@ -22,12 +22,12 @@ from tasks.language.steps import people
     ],
 )
 def test_the_majority(said, expected):
-    assert people.majority(said) == expected
+    assert people.merge_labels_by_majority(said) == expected
 
 
 def solution(text, tokens=None):
     return Item(
-        item=item_id("steps", "Why?", "", [text]),
+        item=compute_item_id("steps", "Why?", "", [text]),
         mode="steps",
         prompt_id="p",
         prompt="Why?",
@@ -49,7 +49,9 @@ def test_a_person_has_one_voice_and_solutions_that_nobody_judged_are_left_out():
     lines = [judgement(0, first, "anna", 1, -1), judgement(1, first, "ben", 0, 0), judgement(2, first, "anna", 0, 1)]
     for line in (first, second, *lines):
         record.add(line)
-    assert people.judged(record) == [(first, [0, 0])], "anna's second judgement, and of 0 and 1 the worse"
+    assert people.collect_judged_solutions(record) == [(first, [0, 0])], (
+        "anna's second judgement, and of 0 and 1 the worse"
+    )
 
 
 def test_tokens_of_another_tokenizer_are_not_taken(made):
@@ -58,6 +60,6 @@ def test_tokens_of_another_tokenizer_are_not_taken(made):
     [three] = chat.encode_response(words, "3", ended=False)
     own = chat.encode_response(words, text)
     for given in (None, own, [10**6, 2], [three, 10**9], [three]):
-        assert people.tokens(words, solution(text, given).answers[0]) == own
+        assert people.get_answer_tokens(words, solution(text, given).answers[0]) == own
     other = [*chat.encode_response(words, "3 + 4 =", ended=False), *chat.encode_response(words, " 7\n#### 7")]
-    assert people.tokens(words, solution(text, other).answers[0]) == other, "as the model sampled them"
+    assert people.get_answer_tokens(words, solution(text, other).answers[0]) == other, "as the model sampled them"

@@ -17,7 +17,7 @@ from transformers import (
 from transformers.models.auto.configuration_auto import model_type_to_module_name
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
-from flows.params.editing import check_together
+from flows.params.editing import check_params_consistency
 from flows.params.files import ParameterError
 from tasks.common.errors import StageError
 from tasks.language.configs.pretrained import RECURRENT
@@ -64,12 +64,12 @@ def project(tmp_path):
 
 def told(project, stages):
     with pytest.raises(ParameterError) as stopped:
-        check_together(project, SECTIONS, stages, stages)
+        check_params_consistency(project, SECTIONS, stages, stages)
     return str(stopped.value)
 
 
 def test_a_recurrent_model_is_known_before_anything_runs(project, recurrent):
-    check_together(project, SECTIONS, {"sft"}, {"sft"})
+    check_params_consistency(project, SECTIONS, {"sft"}, {"sft"})
     assert told(project, {"sft", "pretrained"}) == (
         f"params.yaml: pretrained.path: raw holds a model of type {recurrent[0]}, which is stateful (recurrent, or "
         "of linear attention); expected an "
@@ -85,7 +85,7 @@ def test_a_folder_without_a_model_is_known_before_anything_runs(project):
     line = f"params.yaml: pretrained.path: raw holds a config.json without a model_type; {wanted}"
     assert told(project, {"pretrained"}) == line
     (project / "raw/config.json").write_text(json.dumps({"model_type": "llama"}))
-    check_together(project, SECTIONS, {"pretrained"}, {"pretrained"})
+    check_params_consistency(project, SECTIONS, {"pretrained"}, {"pretrained"})
 
 
 def test_the_list_of_recurrent_types_is_transformers_own():

@@ -7,23 +7,23 @@ import torch
 from pydantic import ValidationError
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from tasks.algorithms.language.advantages import at_last_token
+from tasks.algorithms.language.advantages import put_scores_at_last_token
 from tasks.algorithms.language.completions import make_completions
 from tasks.algorithms.language.experience import Experience
 from tasks.common import models, tables
 from tasks.common.errors import DataError, StageError
-from tasks.language.configs.parts.names import reward_names
+from tasks.language.configs.parts.names import list_reward_names
 from tasks.language.configs.parts.policies import SamplingConfig
 from tasks.language.data import chat
 from tasks.language.rewards import rubric, weighted_rewards
 from tasks.language.tables.problems import Prompts
 from tasks.language.training.environment import SamplingEnvironment
-from tasks.language.training.judge import judging
+from tasks.language.training.judge import open_judge
 from tests.conftest import PARAMS
 from tests.tasks.policies import NO_FILES
 
 OWN = {"verifiable": 2.0, "format": 0.5}
-REWARDS = ("policy", *(name for name in reward_names() if name not in ("outcome", "process")))
+REWARDS = ("policy", *(name for name in list_reward_names() if name not in ("outcome", "process")))
 CHECKED = {
     "instruction_id_list": ["keywords:existence"],
     "kwargs": [{"keywords": ["#"]}],
@@ -58,13 +58,13 @@ def words(ready):
 
 @pytest.fixture
 def table(ready):
-    return tables.read(Prompts, ready / "mixture/prompts.parquet").head(7)
+    return tables.read_table(Prompts, ready / "mixture/prompts.parquet").head(7)
 
 
 @pytest.fixture
 def world(ready, words, table):
     """An environment over seven prompts whose policy is the pretrained model."""
-    with judging(config(), {"policy"}, words, ready / "reward_model", NO_FILES) as judge:
+    with open_judge(config(), {"policy"}, words, ready / "reward_model", NO_FILES) as judge:
         yield SamplingEnvironment(models.load_model(ready / "pretrained"), words, table, judge, config())
 
 
@@ -88,7 +88,7 @@ def by_hand(ready, words, row, text):
         with torch.no_grad():
             return scorer(torch.tensor([tokens])).logits.item()
     if row["reward"] == "rubric":
-        return rubric.score(row["question"], row["solution"], row["answer"], text, True).total / 10
+        return rubric.score_response(row["question"], row["solution"], row["answer"], text, True).total / 10
     own = {"verifiable": right, "format": float("####" in text)}
     own |= {
         "constraints": own["format"],
@@ -100,7 +100,7 @@ def by_hand(ready, words, row, text):
 def test_each_prompt_is_judged_as_its_data_set_asks(ready, words, table):
     rows = table.assign(reward=REWARDS, columns=json.dumps(CHECKED)).to_dict("records")
     asked, texts, responses = answered(words, rows)
-    with judging(config(), REWARDS, words, ready / "reward_model", NO_FILES) as judge:
+    with open_judge(config(), REWARDS, words, ready / "reward_model", NO_FILES) as judge:
         found = judge(asked, responses, [True] * len(texts))
     expected = [by_hand(ready, words, row, text) for row, text in zip(asked, texts, strict=True)]
     assert found.total.tolist() == pytest.approx(expected, abs=1e-4)
@@ -121,7 +121,7 @@ def test_a_special_token_within_an_answer_is_seen_by_those_who_judge_it(ready, w
     responses = make_completions([asked], [0, 0], [good, bad], words.pad_token_id)
     points = []
     for kind in ("verifiable", "rubric", "format"):
-        with judging(config(reward={kind: 1.0}), {"policy"}, words, ready / "reward_model", NO_FILES) as judge:
+        with open_judge(config(reward={kind: 1.0}), {"policy"}, words, ready / "reward_model", NO_FILES) as judge:
             points.append(judge([row, row], responses, [True, True]).total.tolist())
     assert points[0] == [1.0, 0.0]
     assert points[1][0] == 1.0
@@ -132,7 +132,7 @@ def test_a_special_token_within_an_answer_is_seen_by_those_who_judge_it(ready, w
 def test_a_reference_that_cannot_be_read_is_told_once_and_no_wrong_answer(ready, words, table, capsys):
     rows = table.head(2).assign(answer=["garbage (", "12"]).to_dict("records")
     asked, _, responses = answered(words, rows)
-    with judging(config(), {"policy"}, words, ready / "reward_model", NO_FILES) as judge:
+    with open_judge(config(), {"policy"}, words, ready / "reward_model", NO_FILES) as judge:
         for _ in range(2):
             found = judge(asked, responses, [True] * 8)
     assert found.total.isnan().tolist() == [True] * 4 + [False] * 4
@@ -155,17 +155,17 @@ def test_a_reference_that_cannot_be_read_is_told_once_and_no_wrong_answer(ready,
 )
 def test_the_reward_model_is_loaded_only_where_it_counts(ready, words, tmp_path, own, kinds, loaded):
     weights = {**OWN, "reward_model": own}
-    with judging(config(reward=weights), kinds, words, ready / "reward_model", NO_FILES) as judge:
+    with open_judge(config(reward=weights), kinds, words, ready / "reward_model", NO_FILES) as judge:
         assert (judge.scorer is not None) == loaded
     if not loaded:
-        with judging(config(reward=weights), kinds, words, tmp_path / "nowhere", NO_FILES):
+        with open_judge(config(reward=weights), kinds, words, tmp_path / "nowhere", NO_FILES):
             pass
 
 
 def test_a_reward_model_that_is_asked_for_and_missing_is_one_line(words, tmp_path):
     with (
         pytest.raises(StageError) as stopped,
-        judging(config(), {"reward_model"}, words, tmp_path / "nowhere", NO_FILES),
+        open_judge(config(), {"reward_model"}, words, tmp_path / "nowhere", NO_FILES),
     ):
         pass
     assert str(stopped.value) == (
@@ -180,7 +180,7 @@ def test_a_reward_model_with_another_tokenizer_is_refused(ready, words, tmp_path
     other = AutoTokenizer.from_pretrained(scorer)
     other.add_tokens(["<|else|>"])
     other.save_pretrained(scorer)
-    with pytest.raises(StageError) as stopped, judging(config(), {"reward_model"}, words, scorer, NO_FILES):
+    with pytest.raises(StageError) as stopped, open_judge(config(), {"reward_model"}, words, scorer, NO_FILES):
         pass
     assert str(stopped.value) == f"{scorer}: the reward model has another tokenizer than the policy that it is to score"
 
@@ -226,7 +226,7 @@ def test_a_reward_paid_by_line_is_what_each_line_adds(ready, words, table):
     tokens = [chat.encode_response(words, text) for text in texts]
     asked = [chat.encode_prompt(words, row["question"]) for row in rows]
     batch = make_completions(asked, owner, tokens, words.pad_token_id)
-    with judging(config(reward=own), {"policy"}, words, ready / "reward_model", NO_FILES) as judge:
+    with open_judge(config(reward=own), {"policy"}, words, ready / "reward_model", NO_FILES) as judge:
         world = SamplingEnvironment(None, words, table, judge, config(reward=own))
         ended = torch.tensor([True, False] * 4)
         earned = judge([rows[place] for place in owner], batch, ended.tolist()).total
@@ -244,7 +244,7 @@ def test_a_reward_paid_by_line_is_what_each_line_adds(ready, words, table):
             torch.testing.assert_close(found.paid[row], expected, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(found.paid.sum(1), earned, rtol=1e-4, atol=1e-5)
     assert found.rewards is earned
-    assert torch.equal(found.paid[3], at_last_token(earned, batch.mask)[3]), "of one line"
+    assert torch.equal(found.paid[3], put_scores_at_last_token(earned, batch.mask)[3]), "of one line"
     assert found.paid[0, : len(tokens[0]) - 1].any(), "a worked line is worth something by itself"
 
 
@@ -265,7 +265,7 @@ def test_weights_that_are_all_0_are_refused():
 def test_prompts_that_ask_for_an_unknown_reward_are_refused(words, tmp_path):
     with (
         pytest.raises(DataError, match="the reward of some is praise"),
-        judging(config(), {"praise"}, words, tmp_path, NO_FILES),
+        open_judge(config(), {"praise"}, words, tmp_path, NO_FILES),
     ):
         pass
 
@@ -280,7 +280,7 @@ def test_the_temperature_is_that_of_the_sampling(ready, words, table):
     """Near 0 all samples of a prompt are the greedy answer; at 1 they differ."""
     found = {}
     for temperature in (1e-4, 1.0):
-        with judging(config(), {"policy"}, words, ready / "reward_model", NO_FILES) as judge:
+        with open_judge(config(), {"policy"}, words, ready / "reward_model", NO_FILES) as judge:
             policy = models.load_model(ready / "pretrained")
             drawn = SamplingEnvironment(policy, words, table, judge, config(temperature=temperature)).sample(
                 [0, 1], 4, 1
@@ -298,7 +298,7 @@ def test_rewards_by_columns_count_where_a_prompt_has_them(ready, words, table):
     rows = table.head(2).assign(reward="policy", columns=[json.dumps(CHECKED), ""]).to_dict("records")
     asked, texts, responses = answered(words, rows)
     own = config(reward={"constraints": 1.0, "code": 0.5, "format": 0.25})
-    with judging(own, {"policy"}, words, ready / "reward_model", NO_FILES) as judge:
+    with open_judge(own, {"policy"}, words, ready / "reward_model", NO_FILES) as judge:
         found = judge(asked, responses, [True] * len(texts))
     expected = [
         by_hand(ready, words, {**row, "reward": "constraints"}, text) for row, text in zip(asked, texts, strict=True)
@@ -311,7 +311,7 @@ def test_rewards_by_columns_count_where_a_prompt_has_them(ready, words, table):
     assert found.parts["constraints"][4:].isnan().all()
     sums = [a + 0.5 * b + 0.25 * c for a, b, c in zip(expected[:4], programs[:4], form[:4], strict=True)]
     assert found.total.tolist() == [*sums, *(0.25 * c for c in form[4:])]
-    means = weighted_rewards.means(found.parts)
+    means = weighted_rewards.average_reward_parts(found.parts)
     assert means["rewards/code"] == 0.5, "of the prompts that have tests"
     assert means["rewards/constraints"] == sum(expected[:4]) / 4
 
@@ -335,7 +335,7 @@ def test_columns_that_a_reward_cannot_read_are_said_before_training(ready, words
     model = models.load_model(ready / "pretrained")
     first = table["prompt_id"].iloc[0]
     with (
-        judging(own, {kind}, words, ready / "reward_model", NO_FILES) as judge,
+        open_judge(own, {kind}, words, ready / "reward_model", NO_FILES) as judge,
         pytest.raises(DataError, match=f"prompts: {first}: {said}"),
     ):
         SamplingEnvironment(model, words, rows, judge, own)

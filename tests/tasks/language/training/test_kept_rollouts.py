@@ -12,7 +12,7 @@ from tasks.algorithms.language.experience import Experience
 from tasks.common import tables
 from tasks.common.errors import DataError
 from tasks.language.tables.rollouts import RolloutTable
-from tasks.language.training.kept_rollouts import KeptRollouts, kept_steps
+from tasks.language.training.kept_rollouts import KeptRollouts, select_evenly_spaced_steps
 
 
 def experience(prompts=3, samples=10, length=4):
@@ -37,7 +37,7 @@ def experience(prompts=3, samples=10, length=4):
     ("steps", "kept"), [(1, [1]), (4, [1, 2, 3, 4]), (12, [*range(1, 13)]), (111, [*range(1, 112, 10)])]
 )
 def test_steps_are_spread_from_the_first_to_the_last(steps, kept):
-    assert kept_steps(steps) == kept
+    assert select_evenly_spaced_steps(steps) == kept
 
 
 def test_what_is_kept_by_hand():
@@ -79,7 +79,7 @@ def test_an_answer_without_a_reward_is_kept_too(tmp_path):
     seen = KeptRollouts(1, 1.0)
     seen(1, replace(experience(), rewards=torch.full((30,), torch.nan)), torch.zeros(30, 1))
     seen.write(tmp_path)
-    assert tables.read(RolloutTable, tmp_path / "rollouts.parquet")["reward"].isna().all()
+    assert tables.read_table(RolloutTable, tmp_path / "rollouts.parquet")["reward"].isna().all()
 
 
 def test_long_answers_are_cut_and_their_length_told(tmp_path):
@@ -87,7 +87,7 @@ def test_long_answers_are_cut_and_their_length_told(tmp_path):
     seen(1, experience(1, 300, 300), torch.zeros(300, 1))
     seen.rows += [{**seen.rows[0], "sample": 8, "length": 300}]
     seen.write(tmp_path)
-    assert tables.read(RolloutTable, tmp_path / "rollouts.parquet")["length"].iloc[-1] == 300
+    assert tables.read_table(RolloutTable, tmp_path / "rollouts.parquet")["length"].iloc[-1] == 300
     long = KeptRollouts(1, 1.0)
     batch = make_completions([[1]], [0], [[5] * 300], 0)
     long(1, Experience(batch, -1.0 * batch.mask, torch.zeros(1), torch.ones(1, dtype=torch.bool)), torch.zeros(1, 1))

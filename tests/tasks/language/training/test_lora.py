@@ -239,6 +239,6 @@ def test_a_reward_model_with_a_head_trains_the_head_too(easy_sums, tmp_path, mon
     adapter = {"rank": 2, "alpha": 8.0, "targets": "all-linear", "merge": True, "dropout": 0.0}
     metrics = TRAININGS["reward_model"](easy_sums, tmp_path, epochs=1, kind="head", likelihood=0.0, lora=adapter)
     assert metrics["accuracy"] > 0.8
-    one, two = (reward_model_files.load(tmp_path / name).state_dict() for name in ("model", "other"))
+    one, two = (reward_model_files.load_reward_model(tmp_path / name).state_dict() for name in ("model", "other"))
     for name, weight in one.items():
         torch.testing.assert_close(two[name], weight, rtol=1e-5, atol=1e-6)

@@ -12,11 +12,11 @@ from tasks.common import models, tables
 from tasks.common.errors import ConfigError
 from tasks.language.data import chat
 from tasks.language.rewards import reward_model_files
-from tasks.language.steps.cutting import cut
+from tasks.language.steps.cutting import locate_step_ends
 from tasks.language.tables.problems import Prompts
 from tasks.language.training import judge as judging_module
 from tasks.language.training.environment import SamplingEnvironment
-from tasks.language.training.judge import judging
+from tasks.language.training.judge import open_judge
 from tests.tasks.language.training.test_environment import config
 from tests.tasks.policies import NO_FILES, train
 from tests.tasks.ranks import in_ranks
@@ -30,14 +30,14 @@ def scorers(ready, tmp_path_factory):
     words, home = models.load_tokenizer(ready / "pretrained"), tmp_path_factory.mktemp("scorers")
     for objective, outputs in reward_model_files.OUTPUTS.items():
         scorer = reward_model_files.load_classifier(ready / "pretrained", new=["score.weight"], outputs=outputs)
-        reward_model_files.mark(scorer, objective, "product", words)
+        reward_model_files.set_reward_config(scorer, objective, "product", words)
         scorer.config.pad_token_id = words.pad_token_id
         reward_model.initialise_head(scorer, torch.Generator().manual_seed(1))
         models.save_model(scorer, words, home / objective / "reward_model")
         for name in ("pretrained", "mixture"):
             (home / objective / name).symlink_to(ready / name)
     speaker = models.load_model(ready / "pretrained", "float32")
-    reward_model_files.mark(speaker, "process", "product", words)
+    reward_model_files.set_reward_config(speaker, "process", "product", words)
     speaker.config.reward_beta, speaker.config.reward_threshold = 2.0, 3.0
     models.save_model(speaker, words, home / "by_log_probabilities/reward_model")
     return home
@@ -50,7 +50,7 @@ def words(ready):
 
 @pytest.fixture
 def rows(ready):
-    return tables.records(tables.read(Prompts, ready / "mixture/prompts.parquet").head(3))
+    return tables.list_records(tables.read_table(Prompts, ready / "mixture/prompts.parquet").head(3))
 
 
 def answers(words, rows):
@@ -65,16 +65,16 @@ def answers(words, rows):
 def judged(scorers, words, rows, objective, **weights):
     path = scorers / objective / "reward_model"
     kinds, batch = {row["reward"] for row in rows}, answers(words, rows)
-    with judging(config(reward=weights), kinds, words, path, NO_FILES) as judge:
+    with open_judge(config(reward=weights), kinds, words, path, NO_FILES) as judge:
         asked = [rows[place] for place in batch.owner.tolist()]
-        return batch, reward_model_files.load(path), judge(asked, batch, [True] * len(batch))
+        return batch, reward_model_files.load_reward_model(path), judge(asked, batch, [True] * len(batch))
 
 
 @pytest.mark.parametrize("objective", ["outcome", "process"])
 def test_the_reward_is_the_model_s_score(scorers, words, rows, objective):
     batch, model, found = judged(scorers, words, rows, objective, **{objective: 2.0, "format": 0.5})
     with torch.no_grad():
-        expected = reward_model.score(model, batch)
+        expected = reward_model.score_responses(model, batch)
     torch.testing.assert_close(found.parts[objective], expected)
     torch.testing.assert_close(found.total, 2 * expected + 0.5)
     assert "reward_model" not in found.parts
@@ -87,11 +87,11 @@ def test_the_reward_is_the_model_s_score(scorers, words, rows, objective):
 def test_a_step_s_reward_stands_at_its_last_token(scorers, words, rows, scorer):
     batch, model, found = judged(scorers, words, rows, scorer, process=2.0, format=0.5, verifiable=1.0)
     with torch.no_grad():
-        scores, ends = step_rewards.step_scores(model, batch), step_rewards.ends(model, batch)
+        scores, ends = step_rewards.score_steps(model, batch), step_rewards.find_model_step_ends(model, batch)
     at_ends = found.steps.at_ends
     assert torch.equal(~at_ends.isnan(), ends)
     assert [[row.nonzero().flatten().tolist()] for row in ends][:3] == [
-        [ends] for ends in cut(words, [chat.encode_response(words, text) for text in ANSWERS])
+        [ends] for ends in locate_step_ends(words, [chat.encode_response(words, text) for text in ANSWERS])
     ]
     torch.testing.assert_close(at_ends[ends], scores[ends])
     torch.testing.assert_close(at_ends.nan_to_num(1.0).prod(1), found.parts["process"])
@@ -114,7 +114,7 @@ def test_a_model_of_another_objective_is_refused(scorers, ready, words, objectiv
     line = f"is a reward model of objective {objective}, but the reward {asked} asks for one of objective {asked}"
     with (
         pytest.raises(ConfigError, match=line),
-        judging(config(reward={asked: 1.0, "format": 1.0}), {"policy"}, words, path, NO_FILES),
+        open_judge(config(reward={asked: 1.0, "format": 1.0}), {"policy"}, words, path, NO_FILES),
     ):
         pass
 
@@ -122,11 +122,11 @@ def test_a_model_of_another_objective_is_refused(scorers, ready, words, objectiv
 def test_ranks_have_the_rewards_of_steps_of_one_process(scorers, ready, words):
     """With two prompts one rank of three has none."""
     ranks = 3
-    table = tables.read(Prompts, ready / "mixture/prompts.parquet").head(2)
+    table = tables.read_table(Prompts, ready / "mixture/prompts.parquet").head(2)
     own, path = config(reward={"process": 1.0}, max_new_tokens=12), scorers / "process/reward_model"
 
     with ExitStack() as ending:
-        judges = [ending.enter_context(judging(own, {"policy"}, words, path, NO_FILES)) for _ in range(ranks + 1)]
+        judges = [ending.enter_context(open_judge(own, {"policy"}, words, path, NO_FILES)) for _ in range(ranks + 1)]
         worlds = [
             SamplingEnvironment(models.load_model(ready / "pretrained"), words, table, judge, own) for judge in judges
         ]
@@ -170,5 +170,5 @@ def test_supervision_decides_what_grpo_learns(scorers, ready, tmp_path):
 
 
 def test_a_process_reward_model_is_read_once(scorers, words, rows, monkeypatch):
-    monkeypatch.setattr(judging_module.reward_model, "score", lambda *_: pytest.fail("a second pass"))
+    monkeypatch.setattr(judging_module.reward_model, "score_responses", lambda *_: pytest.fail("a second pass"))
     judged(scorers, words, rows, "process", process=1.0)

@@ -16,7 +16,7 @@ from tasks.algorithms.common.errors import TrainingError
 from tasks.algorithms.language import rollouts
 from tasks.algorithms.language.completions import Completions
 from tasks.algorithms.language.experience import Experience
-from tasks.check import problems
+from tasks.check import find_file_problems
 from tasks.common import models, tables, tracking
 from tasks.common.errors import StageError
 from tasks.language.data import chat
@@ -26,8 +26,8 @@ from tasks.language.tables.problems import Prompts
 from tasks.language.tables.rollouts import RolloutTable
 from tasks.language.training import policy_training, trained_model
 from tasks.language.training.environment import SamplingEnvironment
-from tasks.language.training.judge import Judge, judging
-from tasks.language.training.policy_training import Trainee, lengths
+from tasks.language.training.judge import Judge, open_judge
+from tasks.language.training.policy_training import Trainee, compute_lengths_by_correctness
 from tests.tasks.policies import NO_FILES, configured, judge_that_fails_at, marked, train
 
 POLICIES = ("reinforce", "ppo", "grpo")
@@ -56,7 +56,7 @@ def test_lengths_of_right_and_of_wrong_answers():
         parts = {"verifiable": torch.tensor(right)}
         nothing = torch.zeros(3)
         responses = Completions(mask, mask, torch.arange(3), mask.long(), mask)
-        return [*lengths(Experience(responses, nothing, nothing, nothing, {}, parts)).values()]
+        return [*compute_lengths_by_correctness(Experience(responses, nothing, nothing, nothing, {}, parts)).values()]
 
     assert told([1.0, 0.0, 0.0]) == [2.0, 3.5]
     assert told([1.0, 1.0, 1.0]) == [3.0, 0.0]
@@ -88,7 +88,7 @@ def watched(stage, home, out):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(SamplingEnvironment, "sample", noted)
-        patch.setattr(tracking, "log_table", lambda frame, name: shown.update({name: frame}))
+        patch.setattr(tracking, "record_table", lambda frame, name: shown.update({name: frame}))
         return Trained(train(stage, home, out, **FEW[stage]), out, seeds, shown)
 
 
@@ -96,7 +96,7 @@ def watched(stage, home, out):
 def test_some_samples_are_kept_beside_the_policy(trained, stage):
     """Every step is kept where there are few; of one reward that counts an answer earns just that part."""
     out = trained[stage].out
-    found = tables.read(RolloutTable, out / "model/rollouts.parquet")
+    found = tables.read_table(RolloutTable, out / "model/rollouts.parquet")
     config, curve = configured(stage), pd.read_csv(out / "curve.csv").set_index("step")
     assert found["step"].unique().tolist() == [*curve.index] == [*range(1, config.steps + 1)]
     assert (found["group"].max(), found["sample"].max()) == (
@@ -106,7 +106,7 @@ def test_some_samples_are_kept_beside_the_policy(trained, stage):
     counted = [name for name, weight in config.reward.items() if weight]
     parts = found["parts"].map(json.loads)
     assert [part[counted[0]] for part in parts] == pytest.approx(found["reward"].tolist(), abs=1e-6)
-    assert not [*problems(out / "model")]
+    assert not [*find_file_problems(out / "model")]
     assert (curve["sampling/logp_difference"] < 1e-4).all()
 
 
@@ -128,7 +128,7 @@ def test_the_curve_has_a_finite_row_a_step(trained, stage):
     curve = pd.read_csv(out / "curve.csv")
     assert curve["step"].tolist() == [1, 2, 3, 4]
     assert torch.tensor(curve.to_numpy()).isfinite().all()
-    assert list(problems(out)) == [], "what every out is held against"
+    assert list(find_file_problems(out)) == [], "what every out is held against"
     assert {*curve.columns} - {"step"} == metrics.keys()
     expected = {*SAMPLES, ENTROPY.get(stage, "entropy"), "rewards/reward_model", "rewards/verifiable"}
     assert {*expected, "eval_reward", "eval_accuracy", "eval_rubric", "grad_norm"} <= metrics.keys()
@@ -176,9 +176,9 @@ def test_the_best_is_as_good_as_the_curve_says(ready, tmp_path):
     found = {}
     for name in ("before", "after"):
         path = ready / "pretrained" if name == "before" else tmp_path / "model"
-        trained, words = trained_model.load(path, config.training), models.load_tokenizer(path)
-        table = tables.read(Prompts, ready / "mixture/validation.parquet").head(config.evaluate_prompts)
-        with judging(config, {"policy"}, words, ready / "reward_model", NO_FILES) as judge:
+        trained, words = trained_model.load_trainable_model(path, config.training), models.load_tokenizer(path)
+        table = tables.read_table(Prompts, ready / "mixture/validation.parquet").head(config.evaluate_prompts)
+        with open_judge(config, {"policy"}, words, ready / "reward_model", NO_FILES) as judge:
             held_out = SamplingEnvironment(trained.model, words, table, judge.grading(), config)
             found[name] = Trainee(config, trained, words, held_out, held_out).evaluate()["eval_reward"]
     assert found["after"] == pytest.approx(max(found["before"], *curve["eval_reward"]), rel=1e-6)
@@ -197,8 +197,8 @@ def test_validation_draws_by_a_seed_that_no_step_has(trained, stage):
 def test_gold_stands_beside_the_reward_on_the_same_answers(ready, tmp_path, monkeypatch):
     """Answers to validation problems are right, wrong but with steps, or empty; the reward is the reward model's."""
     config, words = configured("ppo"), models.load_tokenizer(ready / "pretrained")
-    trained = trained_model.load(ready / "pretrained", config.training)
-    table = tables.read(Prompts, ready / "mixture/validation.parquet").head(3)
+    trained = trained_model.load_trainable_model(ready / "pretrained", config.training)
+    table = tables.read_table(Prompts, ready / "mixture/validation.parquet").head(3)
     first, second = table["solution"].iloc[0], table["solution"].iloc[1]
     texts = [first, second.replace(f"#### {table['answer'].iloc[1]}", "#### 0"), "no"]
     encoded = [chat.encode_response(words, text) for text in texts]
@@ -209,8 +209,8 @@ def test_gold_stands_beside_the_reward_on_the_same_answers(ready, tmp_path, monk
         tokens = torch.tensor([row + [0] * (longest - len(row)) for row in encoded])
         yield rollouts.Rollouts(tokens, mask, -mask.float(), torch.ones(3, dtype=torch.bool))
 
-    monkeypatch.setattr(rollouts, "sample", drawn)
-    with judging(config, {"policy"}, words, ready / "reward_model", NO_FILES) as judge:
+    monkeypatch.setattr(rollouts, "sample_rollouts", drawn)
+    with open_judge(config, {"policy"}, words, ready / "reward_model", NO_FILES) as judge:
         held_out = SamplingEnvironment(trained.model, words, table, judge.grading(), config)
         found = Trainee(config, trained, words, held_out, held_out).evaluate()
         answered = [
@@ -237,16 +237,16 @@ def test_a_reward_that_few_prompts_ask_for_is_in_every_row(ready, tmp_path):
     home.mkdir()
     for name in ("pretrained", "reward_model"):
         (home / name).symlink_to(ready / name)
-    table = tables.read(Prompts, ready / "mixture/prompts.parquet").head(4)
+    table = tables.read_table(Prompts, ready / "mixture/prompts.parquet").head(4)
     mixed = table.assign(reward=["rubric", "policy", "policy", "policy"])
-    tables.write(Prompts, mixed, home / "mixture/prompts.parquet")
+    tables.write_table(Prompts, mixed, home / "mixture/prompts.parquet")
     shutil.copy(ready / "mixture/validation.parquet", home / "mixture")
     metrics = train("grpo", home, tmp_path, prompts_per_step=1, max_new_tokens=2, evaluate_every=0)
     curve = pd.read_csv(tmp_path / "curve.csv")
     gap = {name: (curve["reward"] - curve[f"rewards/{name}"]).abs() < 1e-5 for name in ("rubric", "reward_model")}
     assert (gap["rubric"].sum(), gap["reward_model"].sum()) == (1, 3)
     assert metrics["rewards/rubric"] == pytest.approx(curve["rewards/rubric"].iloc[-1])
-    assert list(problems(tmp_path)) == []
+    assert list(find_file_problems(tmp_path)) == []
 
 
 @pytest.fixture
@@ -257,8 +257,8 @@ def without_answers(ready, tmp_path):
     for name in ("pretrained", "reward_model"):
         (home / name).symlink_to(ready / name)
     for part in ("prompts", "validation"):
-        table = tables.read(Prompts, ready / f"mixture/{part}.parquet").assign(answer="", solution="")
-        tables.write(Prompts, table, home / f"mixture/{part}.parquet")
+        table = tables.read_table(Prompts, ready / f"mixture/{part}.parquet").assign(answer="", solution="")
+        tables.write_table(Prompts, table, home / f"mixture/{part}.parquet")
     return home
 
 
@@ -266,7 +266,7 @@ def without_answers(ready, tmp_path):
 def test_prompts_without_answers_are_learned_from_by_the_reward_model_alone(without_answers, tmp_path, stage):
     """All that is logged is a number; a reward that needs an answer is refused before anything is sampled."""
     metrics = train(stage, without_answers, tmp_path / "out", **FROM_HERE if stage == "rejection_sft" else ONE_STEP)
-    assert list(problems(tmp_path / "out")) == []
+    assert list(find_file_problems(tmp_path / "out")) == []
     if stage != "rejection_sft":
         assert metrics["rewards/verifiable"] == 0
         assert metrics.keys() & {"eval_reward", "eval_accuracy", "eval_rubric"} == {"eval_reward"}
@@ -288,18 +288,18 @@ def test_prompts_without_answers_are_learned_from_by_the_reward_model_alone(with
     ],
 )
 def test_in_an_evaluation_an_answer_without_a_reward_is_not_right(earned, mean, none):
-    found = policy_training.evaluated(torch.tensor(earned))
+    found = policy_training.summarize_eval_rewards(torch.tensor(earned))
     assert found == {"eval_reward": pytest.approx(mean), "eval_reward/none": pytest.approx(none)}
 
 
 def test_no_held_out_prompts_are_refused_where_they_are_asked_for(without_answers, tmp_path):
-    table = tables.read(Prompts, without_answers / "mixture/validation.parquet")
-    tables.write(Prompts, table.head(0), without_answers / "mixture/validation.parquet")
+    table = tables.read_table(Prompts, without_answers / "mixture/validation.parquet")
+    tables.write_table(Prompts, table.head(0), without_answers / "mixture/validation.parquet")
     with pytest.raises(StageError, match=r"^params\.yaml: ppo\.evaluate_every: there are no held-out prompts"):
         train("ppo", without_answers, tmp_path / "out")
     few = {"steps": 1, "max_new_tokens": 2, "epochs": 1, "minibatches": 1}
     train("ppo", without_answers, tmp_path / "out", evaluate_every=0, keep="last", **few)
-    assert list(problems(tmp_path / "out")) == []
+    assert list(find_file_problems(tmp_path / "out")) == []
 
 
 @pytest.mark.parametrize("stage", POLICIES)
@@ -318,7 +318,7 @@ def test_samples_are_kept_with_the_run_for_people_to_read(ready, trained, stage)
     shown = trained[stage].shown
     assert [*shown] == ["samples/step-00001.json", "samples/step-00002.json", "samples/step-00004.json"]
     rewards = pd.read_csv(trained[stage].out / "curve.csv").set_index("step")["reward"]
-    questions = {*tables.read(Prompts, ready / "mixture/prompts.parquet")["question"]}
+    questions = {*tables.read_table(Prompts, ready / "mixture/prompts.parquet")["question"]}
     for step, frame in zip((1, 2, 4), shown.values(), strict=True):
         assert [*frame] == ["prompt", "response", "reward", "ended"]
         assert len(frame) == 9

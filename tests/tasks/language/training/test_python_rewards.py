@@ -17,7 +17,7 @@ from tasks.language.configs.parts.policies import SamplingConfig
 from tasks.language.data import chat
 from tasks.language.tables.problems import Prompts
 from tasks.language.training.environment import SamplingEnvironment
-from tasks.language.training.judge import judging
+from tasks.language.training.judge import open_judge
 from tests.conftest import PARAMS
 from tests.tasks.policies import marked, train
 
@@ -56,7 +56,7 @@ def words(ready):
 @pytest.fixture
 def rows(ready):
     """Two prompts with columns of their own, of two data sets."""
-    table = tables.read(Prompts, ready / "mixture/prompts.parquet").head(2)
+    table = tables.read_table(Prompts, ready / "mixture/prompts.parquet").head(2)
     return table.assign(answer="12", columns=[json.dumps({"level": 3, "source": "x"}), ""])
 
 
@@ -65,9 +65,9 @@ def judged(ready, words, rows, **changes):
     asked = [chat.encode_prompt(words, question) for question in rows["question"]]
     owner = [place for place in range(2) for _ in TEXTS]
     tokens = [chat.encode_response(words, text) for text in TEXTS] * 2
-    records = tables.records(rows)
+    records = tables.list_records(rows)
     own = config(**changes)
-    with judging(own, {*rows["reward"]}, words, ready / "reward_model", Path(own.reward_files)) as judge:
+    with open_judge(own, {*rows["reward"]}, words, ready / "reward_model", Path(own.reward_files)) as judge:
         judge.check(records)
         responses = make_completions(asked, owner, tokens, words.pad_token_id)
         return judge([records[place] for place in owner], responses, [True] * len(owner))
@@ -111,11 +111,11 @@ def test_each_data_set_may_name_a_function(ready, words, rows):
 def test_what_is_logged_by_hand(ready, words, rows):
     own = config(reward={LENGTH: 1.0, NONE: 1.0, "verifiable": 0.0})
     table = rows.assign(reward=["policy", "verifiable"])
-    with judging(own, {"policy", "verifiable"}, words, ready / "reward_model", Path("rewards")) as judge:
+    with open_judge(own, {"policy", "verifiable"}, words, ready / "reward_model", Path("rewards")) as judge:
         world = SamplingEnvironment(models.load_model(ready / "pretrained"), words, table, judge, own)
         found = world.sample([0, 1], 3, 1)
         texts = [
-            chat.decode(words, row[kept], ended)
+            chat.decode_response(words, row[kept], ended)
             for row, kept, ended in zip(
                 found.completions.tokens, found.completions.mask, found.ended.tolist(), strict=True
             )
@@ -137,7 +137,7 @@ def test_what_is_logged_by_hand(ready, words, rows):
 def sampled(ready, words, rows, limit):
     """What becomes of three samples to each prompt, of which only those to the first have a level."""
     own = config(reward={LEVEL: 1.0, "verifiable": 1.0}, reward_none_limit=limit)
-    with judging(own, {"policy"}, words, ready / "reward_model", Path("rewards"), ("level",)) as judge:
+    with open_judge(own, {"policy"}, words, ready / "reward_model", Path("rewards"), ("level",)) as judge:
         world = SamplingEnvironment(models.load_model(ready / "pretrained"), words, rows, judge, own)
         found = world.sample([0, 1], 3, 1)
         world.check_judged([0, 1], found)
@@ -180,7 +180,7 @@ def test_a_line_that_nobody_can_judge_is_paid_by_the_next(ready, words, rows):
     )
     own, texts = config(reward={LENGTH: 1.0}), ["a\nb\nc", "a\nb\n!"]
     tokens = [chat.encode_response(words, text) for text in texts]
-    with judging(own, {"policy"}, words, ready / "reward_model", Path("rewards")) as judge:
+    with open_judge(own, {"policy"}, words, ready / "reward_model", Path("rewards")) as judge:
         world = SamplingEnvironment(None, words, rows.assign(reward="policy"), judge, own)
         batch = make_completions([world.encoded[0]], [0, 0], tokens, words.pad_token_id)
         records, ended = [world.rows[0]] * 2, [True, True]
@@ -218,12 +218,12 @@ def test_files_that_do_not_hold_the_function_are_refused_under_plain_dvc_repro_t
 @pytest.mark.parametrize("stage", ["rejection_sft", "grpo"])
 def test_a_column_that_some_prompts_lack_is_none_there(ready, tmp_path, stage):
     """Of the mixture's prompts only the last has it, validation problems never have."""
-    table = tables.read(Prompts, ready / "mixture/prompts.parquet").head(2)
+    table = tables.read_table(Prompts, ready / "mixture/prompts.parquet").head(2)
     home = tmp_path / "home"
     home.mkdir()
     for name in ("pretrained", "problems", "reward_model"):
         (home / name).symlink_to(ready / name)
-    tables.write(Prompts, table.assign(columns=["", '{"level": 3}']), home / "mixture/prompts.parquet")
+    tables.write_table(Prompts, table.assign(columns=["", '{"level": 3}']), home / "mixture/prompts.parquet")
     shutil.copy(ready / "mixture/validation.parquet", home / "mixture")
     own = (
         {"minimum_reward": 0.0, "prompts_per_batch": 1}

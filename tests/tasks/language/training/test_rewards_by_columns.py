@@ -27,10 +27,10 @@ def home(ready, tmp_path):
     shutil.copytree(ready / "mixture", home / "mixture")
     for name in ("pretrained", "problems", "reward_model"):
         (home / name).symlink_to(ready / name)
-    table = tables.read(Prompts, ready / "mixture/prompts.parquet").head(6)
+    table = tables.read_table(Prompts, ready / "mixture/prompts.parquet").head(6)
     columns = [json.dumps(CONSTRAINTS), json.dumps(CODE), ""] * 2
     mixed = table.assign(reward=["constraints", "code", "policy"] * 2, columns=columns)
-    tables.write(Prompts, mixed, home / "mixture/prompts.parquet")
+    tables.write_table(Prompts, mixed, home / "mixture/prompts.parquet")
     return home
 
 
@@ -72,7 +72,7 @@ def test_rows_in_the_forms_of_public_sets_reach_the_rewards(tmp_path, kind, form
         path.write_text("".join(json.dumps(row) + "\n" for row in ROWS[kind]))
     else:
         pd.DataFrame(ROWS[kind]).to_parquet(path)
-    found = problem_forms.read(read_files(path))
+    found = problem_forms.parse_problems(read_files(path))
     reads = load(kind.partition("/")[0]).columns
     assert len(found) == len(ROWS[kind])
     for row in found:

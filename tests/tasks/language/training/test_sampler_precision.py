@@ -10,13 +10,13 @@ import torch
 from pydantic import ValidationError
 
 from tasks.algorithms.language import rollouts
-from tasks.algorithms.language.completions import token_logps
+from tasks.algorithms.language.completions import compute_token_logps
 from tasks.common import checkpoints, models, tables
 from tasks.language.data import chat
 from tasks.language.tables.problems import Prompts
 from tasks.language.training import trained_model
 from tasks.language.training.environment import SEEDS, SamplingEnvironment
-from tasks.language.training.judge import judging
+from tasks.language.training.judge import open_judge
 from tests.tasks.policies import NO_FILES, configured, marked, train
 
 POLICIES = ("reinforce", "ppo", "grpo")
@@ -35,11 +35,11 @@ def world(ready):
     """An environment that samples in bfloat16 from a model that is trained in fp32."""
     config = configured("grpo", sampler_precision="bf16")
     trained, words = (
-        trained_model.load(ready / "pretrained", config.training),
+        trained_model.load_trainable_model(ready / "pretrained", config.training),
         models.load_tokenizer(ready / "pretrained"),
     )
-    table = tables.read(Prompts, ready / "mixture/prompts.parquet").head(7)
-    with judging(config, {"policy"}, words, ready / "reward_model", NO_FILES) as judge:
+    table = tables.read_table(Prompts, ready / "mixture/prompts.parquet").head(7)
+    with open_judge(config, {"policy"}, words, ready / "reward_model", NO_FILES) as judge:
         yield SamplingEnvironment(trained.model, words, table, judge, config, trained.rounded())
 
 
@@ -56,7 +56,7 @@ def by_hand(world, draw):
     model = copy.deepcopy(world.policy)
     for p in model.parameters():
         p.data = p.data.to(torch.bfloat16)
-    [found] = rollouts.sample(
+    [found] = rollouts.sample_rollouts(
         model,
         [world.encoded[place] for place in PLACES],
         samples=SAMPLES,
@@ -97,7 +97,7 @@ def test_log_probabilities_differ_by_roundings_exactly_where_the_sampler_is_roun
     def apart():
         found = world.sample(PLACES, SAMPLES, 1)
         with torch.no_grad():
-            own = token_logps(world.policy, found.completions)
+            own = compute_token_logps(world.policy, found.completions)
         return (own - found.logps)[found.completions.mask]
 
     disturbed(world.policy, 1)

@@ -6,7 +6,7 @@ import torch
 from safetensors import safe_open
 from transformers.models.llama.modeling_llama import LlamaMLP
 
-from tasks.algorithms.common.precision import master
+from tasks.algorithms.common.precision import get_master_weight
 from tasks.algorithms.language import completions
 from tasks.algorithms.language.causal_lm import PretrainedModel
 from tasks.language.training import trained_model
@@ -53,8 +53,8 @@ def test_every_stage_trains_in_bfloat16(ready, preferences, tmp_path, computed, 
 def test_a_critic_has_masters_as_its_policy_has(ready):
     """Without them it would lose updates that its policy keeps."""
     training = configured("ppo", training={"precision": "bf16"}).training
-    critic = trained_model.new_critic(trained_model.load(ready / "pretrained", training))
-    assert {(p.dtype, master(p).dtype) for p in critic.parameters()} == {(torch.bfloat16, torch.float32)}
+    critic = trained_model.build_policy_critic(trained_model.load_trainable_model(ready / "pretrained", training))
+    assert {(p.dtype, get_master_weight(p).dtype) for p in critic.parameters()} == {(torch.bfloat16, torch.float32)}
 
 
 @pytest.mark.slow

@@ -75,42 +75,42 @@ def test_d4rl(tmp_path: Path, fault: Callable[..., None], field: str) -> None:
     with h5py.File(file, "a") as target:
         fault(target, field, tmp_path)
     with pytest.raises(BadEpisode, match=rf"^{field}: {FAULTS[fault]}$"):
-        dataset_import.d4rl(file, "Hopper-v5")
+        dataset_import.read_d4rl_dataset(file, "Hopper-v5")
 
 
 @pytest.mark.parametrize("field", ["rewards", "observations", "truncations"])
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
 def test_episodes(tmp_path: Path, fault: Callable[..., None], field: str) -> None:
     file = tmp_path / "it.hdf5"
-    episodes.write(WHOLE, file)
+    episodes.write_episode_file(WHOLE, file)
     with h5py.File(file, "a") as target:
         fault(target["episode_1"], field, tmp_path)
     with pytest.raises(BadEpisode, match=rf"^episode 1: {field}: {FAULTS[fault]}$"):
-        list(episodes.read(file))
+        list(episodes.read_episode_file(file))
 
 
 def test_a_whole_episode_elsewhere(tmp_path: Path) -> None:
     file, other = tmp_path / "it.hdf5", tmp_path / "other.hdf5"
-    episodes.write(WHOLE, file)
-    episodes.write(WHOLE, other)
+    episodes.write_episode_file(WHOLE, file)
+    episodes.write_episode_file(WHOLE, other)
     with h5py.File(file, "a") as target:
         del target["episode_1"]
         target["episode_1"] = h5py.ExternalLink(str(other), "episode_1")
     with pytest.raises(BadEpisode, match=rf"^episode 1: group: {LINK}$"):
-        list(episodes.read(file))
+        list(episodes.read_episode_file(file))
 
 
 def test_parts_of_an_observation_elsewhere(tmp_path: Path) -> None:
     """Such parts are not found, and the error names the missing parts of the environment's observation."""
     file = tmp_path / "it.hdf5"
-    episodes.write(WHOLE[:1], file)
+    episodes.write_episode_file(WHOLE[:1], file)
     with h5py.File(file, "a") as target:
         group: Any = target["episode_0"]
         seen = group["observations"][()]
         del group["observations"]
         group.create_group("observations")["here"] = seen
         group["observations"]["away"] = h5py.ExternalLink(str(tmp_path / "other.hdf5"), "x")
-    [found] = episodes.read(file)
+    [found] = episodes.read_episode_file(file)
     assert isinstance(found.observations, dict)
     assert list(found.observations) == ["observations/here"]
 
@@ -118,9 +118,9 @@ def test_parts_of_an_observation_elsewhere(tmp_path: Path) -> None:
 def test_a_file_that_is_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "it.hdf5")
     with pytest.raises(StageError, match=r"no D4RL file: not a file$"):
-        dataset_import.d4rl(tmp_path / "it.hdf5", "Hopper-v5")
+        dataset_import.read_d4rl_dataset(tmp_path / "it.hdf5", "Hopper-v5")
     with pytest.raises(OSError, match="is not a file"):
-        list(episodes.read(tmp_path / "it.hdf5"))
+        list(episodes.read_episode_file(tmp_path / "it.hdf5"))
 
 
 def test_what_is_packed_well_is_read(tmp_path: Path) -> None:
@@ -129,4 +129,4 @@ def test_what_is_packed_well_is_read(tmp_path: Path) -> None:
     with h5py.File(file, "w") as target:
         target.create_dataset("rewards", data=np.ones(10**7, np.float32), compression="gzip", compression_opts=9)
     with h5py.File(file) as source:
-        assert episodes.numbers(source, None, "rewards").sum() == 10**7
+        assert episodes.read_number_array(source, None, "rewards").sum() == 10**7

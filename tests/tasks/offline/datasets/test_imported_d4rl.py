@@ -6,7 +6,7 @@ import pytest
 
 from tasks.common.errors import StageError
 from tasks.offline.datasets import dataset_import, episodes
-from tasks.offline.datasets.episodes import BadEpisode, episode
+from tasks.offline.datasets.episodes import BadEpisode, make_episode
 from tests.tasks.foreign import INF, NAN, WHOLE, equal, hopper, with_value
 
 
@@ -31,14 +31,14 @@ def flat(path, whole, *, tail=0, following=True, **changes):
 
 
 def test_d4rl_with_next_observations_is_whole(tmp_path):
-    found = dataset_import.d4rl(flat(tmp_path / "it.hdf5", WHOLE), "Hopper-v5").episodes
+    found = dataset_import.read_d4rl_dataset(flat(tmp_path / "it.hdf5", WHOLE), "Hopper-v5").episodes
     assert len(found) == 3
     assert all(equal(one, other) for one, other in zip(found, WHOLE, strict=True))
-    episodes.check(found, 11, 3, discrete=False)
+    episodes.check_episodes(found, 11, 3, discrete=False)
 
 
 def test_d4rl_without_them_loses_the_last_step_of_a_truncated_episode_only(tmp_path):
-    found = dataset_import.d4rl(flat(tmp_path / "it.hdf5", WHOLE, following=False), "Hopper-v5").episodes
+    found = dataset_import.read_d4rl_dataset(flat(tmp_path / "it.hdf5", WHOLE, following=False), "Hopper-v5").episodes
     assert [len(one) for one in found] == [4, 2, 5]
     cut = found[1]
     np.testing.assert_array_equal(cut.observations, WHOLE[1].observations[:3], "the true next observation")
@@ -47,21 +47,21 @@ def test_d4rl_without_them_loses_the_last_step_of_a_truncated_episode_only(tmp_p
     ended = found[0]
     assert ended.terminations.tolist() == [False, False, False, True]
     np.testing.assert_array_equal(ended.observations[-1], ended.observations[-2])
-    episodes.check(found, 11, 3, discrete=False)
+    episodes.check_episodes(found, 11, 3, discrete=False)
 
 
 def test_d4rl_a_truncated_episode_of_one_step_leaves_nothing(tmp_path):
     whole = [hopper(1, False), hopper(2, True)]
-    found = dataset_import.d4rl(flat(tmp_path / "it.hdf5", whole, following=False), "Hopper-v5").episodes
+    found = dataset_import.read_d4rl_dataset(flat(tmp_path / "it.hdf5", whole, following=False), "Hopper-v5").episodes
     assert [len(one) for one in found] == [2]
 
 
 def test_d4rl_what_follows_the_last_end_is_left_out(tmp_path):
-    found = dataset_import.d4rl(flat(tmp_path / "it.hdf5", WHOLE, tail=2), "Hopper-v5")
+    found = dataset_import.read_d4rl_dataset(flat(tmp_path / "it.hdf5", WHOLE, tail=2), "Hopper-v5")
     assert [len(one) for one in found.episodes] == [4, 3, 5]
     assert found.left_out == 2
     assert found.notes[0].startswith("2 of 14 steps are left out: 2 behind the last end, 0 at a cut")
-    found = dataset_import.d4rl(flat(tmp_path / "it.hdf5", WHOLE, tail=2, following=False), "Hopper-v5")
+    found = dataset_import.read_d4rl_dataset(flat(tmp_path / "it.hdf5", WHOLE, tail=2, following=False), "Hopper-v5")
     assert [len(one) for one in found.episodes] == [4, 2, 5]
     assert found.notes[0].startswith("3 of 14 steps are left out: 2 behind the last end, 1 at a cut")
 
@@ -71,7 +71,9 @@ def test_both_ends_at_once_are_an_end(tmp_path):
     it.
     """
     timeouts = np.concatenate([one.truncations | one.terminations for one in WHOLE])
-    found = dataset_import.d4rl(flat(tmp_path / "it.hdf5", WHOLE, following=False, timeouts=timeouts), "Hopper-v5")
+    found = dataset_import.read_d4rl_dataset(
+        flat(tmp_path / "it.hdf5", WHOLE, following=False, timeouts=timeouts), "Hopper-v5"
+    )
     assert [bool(one.terminations[-1]) for one in found.episodes] == [True, False, True]
     assert [bool(one.truncations[-1]) for one in found.episodes] == [False, True, False]
     assert found.left_out == 1
@@ -95,41 +97,43 @@ def test_without_timeouts_an_episode_is_cut_at_the_step_limit(
     """
     whole = [hopper(3, True), hopper(9, True), hopper(2, False)]
     file = flat(tmp_path / "it.hdf5", whole, following=following, timeouts=None)
-    found = dataset_import.d4rl(file, f"Hopper-v5 {{max_episode_steps: {limit}}}")
+    found = dataset_import.read_d4rl_dataset(file, f"Hopper-v5 {{max_episode_steps: {limit}}}")
     assert [len(one) for one in found.episodes] == lengths
     assert [bool(one.terminations[-1]) for one in found.episodes] == terminated
     assert found.left_out == left_out
     assert found.notes[0].startswith(f"no timeouts: cut after {limit} steps, the limit of Hopper-v5 {{max_episode")
-    episodes.check(found.episodes, 11, 3, discrete=False)
+    episodes.check_episodes(found.episodes, 11, 3, discrete=False)
 
 
 def test_without_timeouts_the_limit_is_the_environments_own_or_it_is_asked_for(tmp_path):
     file = flat(tmp_path / "it.hdf5", WHOLE, following=False, timeouts=None)
-    assert [len(one) for one in dataset_import.d4rl(file, "Hopper-v5").episodes] == [4, 8]
+    assert [len(one) for one in dataset_import.read_d4rl_dataset(file, "Hopper-v5").episodes] == [4, 8]
     with pytest.raises(
         BadEpisode,
         match=r'^timeouts: missing, and Hopper.* -1} has no step limit .* such as "Hopper.* \| TimeLimit {max_',
     ):
-        dataset_import.d4rl(file, "Hopper-v5 {max_episode_steps: -1}")
+        dataset_import.read_d4rl_dataset(file, "Hopper-v5 {max_episode_steps: -1}")
 
 
 def test_timeouts_of_which_none_is_set_are_none(tmp_path):
     """Else several episodes would be one, and a return what they earned together."""
     whole = [hopper(1500, True), hopper(200, True)]
-    found = dataset_import.d4rl(flat(tmp_path / "it.hdf5", whole), "Hopper-v5")
+    found = dataset_import.read_d4rl_dataset(flat(tmp_path / "it.hdf5", whole), "Hopper-v5")
     assert [(len(one), bool(one.terminations[-1])) for one in found.episodes] == [
         (1000, False),
         (500, True),
         (200, True),
     ]
     assert found.notes[0].startswith("no timeout is set: cut after 1000 steps, the limit of Hopper-v5")
-    found = dataset_import.d4rl(flat(tmp_path / "it.hdf5", [hopper(1500, True), hopper(2, False)]), "Hopper-v5")
+    found = dataset_import.read_d4rl_dataset(
+        flat(tmp_path / "it.hdf5", [hopper(1500, True), hopper(2, False)]), "Hopper-v5"
+    )
     assert [len(one) for one in found.episodes] == [1500, 2]
     assert found.notes[0] == "1 of 2 episodes are longer than 1000 steps, the limit of Hopper-v5"
 
 
 def test_what_else_is_in_the_file_is_named(tmp_path):
-    found = dataset_import.d4rl(
+    found = dataset_import.read_d4rl_dataset(
         flat(tmp_path / "it.hdf5", WHOLE, truncations=np.zeros(12), episode_id=np.zeros(12)), "Hopper-v5"
     )
     assert found.notes[0] == "not read: episode_id, truncations"
@@ -137,14 +141,16 @@ def test_what_else_is_in_the_file_is_named(tmp_path):
 
 def test_ends_written_as_numbers(tmp_path):
     terminals = np.concatenate([one.terminations for one in WHOLE]).astype(np.float32)
-    found = dataset_import.d4rl(flat(tmp_path / "it.hdf5", WHOLE, terminals=terminals), "Hopper-v5").episodes
+    found = dataset_import.read_d4rl_dataset(
+        flat(tmp_path / "it.hdf5", WHOLE, terminals=terminals), "Hopper-v5"
+    ).episodes
     assert [bool(one.terminations[-1]) for one in found] == [True, False, True]
 
 
 def test_actions_come_to_lie_in_our_box(tmp_path):
     """Pendulum takes -2 to 2; an action beyond that by rounding alone is clipped, as the environment would do."""
-    whole = [episode(np.zeros((4, 3)), np.array([[-2.0], [1.0], [2 + 1e-6]]), np.zeros(3), True)]
-    (found,) = dataset_import.d4rl(flat(tmp_path / "it.hdf5", whole), "Pendulum-v1").episodes
+    whole = [make_episode(np.zeros((4, 3)), np.array([[-2.0], [1.0], [2 + 1e-6]]), np.zeros(3), True)]
+    (found,) = dataset_import.read_d4rl_dataset(flat(tmp_path / "it.hdf5", whole), "Pendulum-v1").episodes
     assert found.actions[:, 0].tolist() == [-1, 0.5, 1]
 
 
@@ -163,9 +169,9 @@ def test_actions_that_the_environment_does_not_have_are_refused_when_read(enviro
     fine = np.zeros_like(np.array([action, action, action]))
     actions = fine.copy()
     actions[1] = action
-    whole = [episode(np.zeros((4, size)), taken, np.zeros(3), True) for taken in (fine, actions)]
+    whole = [make_episode(np.zeros((4, size)), taken, np.zeros(3), True) for taken in (fine, actions)]
     with pytest.raises(BadEpisode, match=f"^episode 1: actions: {told} at step 1$"):
-        dataset_import.d4rl(flat(tmp_path / "it.hdf5", whole), environment)
+        dataset_import.read_d4rl_dataset(flat(tmp_path / "it.hdf5", whole), environment)
 
 
 STEPS = sum(map(len, WHOLE))
@@ -207,7 +213,7 @@ STEPS = sum(map(len, WHOLE))
 )
 def test_bad_d4rl_files(changes, told, tmp_path):
     with pytest.raises(BadEpisode, match=f"^{re.escape(told)}"):
-        dataset_import.d4rl(flat(tmp_path / "it.hdf5", WHOLE, **changes), "Hopper-v5")
+        dataset_import.read_d4rl_dataset(flat(tmp_path / "it.hdf5", WHOLE, **changes), "Hopper-v5")
 
 
 @pytest.mark.parametrize(
@@ -224,7 +230,7 @@ def test_values_that_are_not_finite_or_not_in_float32_are_told(field, at, value,
     whole = np.concatenate([getattr(one, field)[: len(one)] for one in WHOLE])
     file = flat(tmp_path / "it.hdf5", WHOLE, **{field: with_value(whole, at, value)})
     with pytest.raises(BadEpisode, match=f"^{told}"):
-        episodes.check(dataset_import.d4rl(file, "Hopper-v5").episodes, 11, 3, discrete=False)
+        episodes.check_episodes(dataset_import.read_d4rl_dataset(file, "Hopper-v5").episodes, 11, 3, discrete=False)
 
 
 def test_numbers_in_either_precision_are_the_same_episodes(tmp_path):
@@ -232,25 +238,25 @@ def test_numbers_in_either_precision_are_the_same_episodes(tmp_path):
         name: np.concatenate([getattr(one, name)[: len(one)] for one in WHOLE]).astype(np.float32)
         for name in ("observations", "actions", "rewards")
     }
-    found = dataset_import.d4rl(flat(tmp_path / "it.hdf5", WHOLE, **halves), "Hopper-v5").episodes
+    found = dataset_import.read_d4rl_dataset(flat(tmp_path / "it.hdf5", WHOLE, **halves), "Hopper-v5").episodes
     assert all(equal(one, other) for one, other in zip(found, WHOLE, strict=True))
 
 
 def test_no_file_at_all(tmp_path):
     with pytest.raises(StageError, match=r"it.hdf5: no D4RL file: No such file or directory$"):
-        dataset_import.d4rl(tmp_path / "it.hdf5", "Hopper-v5")
+        dataset_import.read_d4rl_dataset(tmp_path / "it.hdf5", "Hopper-v5")
     (tmp_path / "it.hdf5").write_text("words")
     with pytest.raises(StageError, match=r"it.hdf5: no D4RL file: .*file signature not found"):
-        dataset_import.d4rl(tmp_path / "it.hdf5", "Hopper-v5")
+        dataset_import.read_d4rl_dataset(tmp_path / "it.hdf5", "Hopper-v5")
     with pytest.raises(StageError, match=r"it: no Minari data set: No such file or directory$"):
-        dataset_import.minari(tmp_path / "it", "Hopper-v5")
+        dataset_import.read_minari_dataset(tmp_path / "it", "Hopper-v5")
 
 
 def test_a_torn_d4rl_file_is_one_line(tmp_path):
     file = flat(tmp_path / "it.hdf5", WHOLE)
     file.write_bytes(file.read_bytes()[:4000])
     with pytest.raises(StageError, match=r"^\S+it.hdf5: no D4RL file: .*truncated file"):
-        dataset_import.d4rl(file, "Hopper-v5")
+        dataset_import.read_d4rl_dataset(file, "Hopper-v5")
 
 
 def test_a_d4rl_file_of_groups_is_told(tmp_path):
@@ -258,4 +264,4 @@ def test_a_d4rl_file_of_groups_is_told(tmp_path):
     with h5py.File(file, "a") as opened:
         opened.create_group("observations")
     with pytest.raises(BadEpisode, match=r"^observations: an array expected, got a group"):
-        dataset_import.d4rl(file, "Hopper-v5")
+        dataset_import.read_d4rl_dataset(file, "Hopper-v5")

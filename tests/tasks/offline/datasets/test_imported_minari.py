@@ -10,8 +10,8 @@ from tasks.algorithms.offline.networks.mlp import MeanAction
 from tasks.common.errors import StageError
 from tasks.offline.datasets import dataset_files, dataset_import, episodes
 from tasks.offline.datasets.dataset_files import ScoreReference
-from tasks.offline.datasets.episodes import BadEpisode, episode
-from tasks.offline.environments.rollouts import as_player, play
+from tasks.offline.datasets.episodes import BadEpisode, make_episode
+from tasks.offline.environments.rollouts import play_seeded_episodes, wrap_as_player
 from tests.tasks import goal
 from tests.tasks.foreign import INF, NAN, WHOLE, equal, with_value
 
@@ -46,27 +46,31 @@ def test_minari_is_read_as_minari_wrote_it(tmp_path, monkeypatch):
     actions.
     """
     folder = by_minari("hopper/test-v0", "Hopper-v5", buffers(WHOLE), monkeypatch, tmp_path)
-    found = dataset_import.minari(folder, "Hopper-v5").episodes
+    found = dataset_import.read_minari_dataset(folder, "Hopper-v5").episodes
     assert all(equal(one, other) for one, other in zip(found, WHOLE, strict=True))
-    assert equal(dataset_import.remote_minari("hopper/test-v0", "Hopper-v5").episodes[2], WHOLE[2]), (
+    assert equal(dataset_import.fetch_minari_dataset("hopper/test-v0", "Hopper-v5").episodes[2], WHOLE[2]), (
         "found where Minari keeps its own"
     )
 
 
 def test_minari_with_numbers_for_observations(tmp_path, monkeypatch):
-    lake = [episode(np.array([0, 4, 8, 9]), np.array([1, 1, 2]), np.zeros(3), False)]
+    lake = [make_episode(np.array([0, 4, 8, 9]), np.array([1, 1, 2]), np.zeros(3), False)]
     folder = by_minari("lake-v0", "FrozenLake-v1", buffers(lake), monkeypatch, tmp_path)
-    (found,) = dataset_import.minari(folder, "FrozenLake-v1").episodes
+    (found,) = dataset_import.read_minari_dataset(folder, "FrozenLake-v1").episodes
     assert found.observations.argmax(1).tolist() == [0, 4, 8, 9]
-    episodes.check([found], 16, 4, discrete=True)
+    episodes.check_episodes([found], 16, 4, discrete=True)
 
 
 def test_minari_without_an_end_is_told(tmp_path, monkeypatch):
     endless = [replace(WHOLE[0], terminations=WHOLE[0].terminations & False)]
     folder = by_minari("hopper-v0", "Hopper-v5", buffers(endless), monkeypatch, tmp_path)
     with pytest.raises(StageError, match="data set it: episode 0: terminations: the last step is neither"):
-        dataset_files.write(
-            tmp_path / "it", "Hopper-v5", dataset_import.minari(folder, "Hopper-v5").episodes, ScoreReference(0, 1), {}
+        dataset_files.write_offline_dataset(
+            tmp_path / "it",
+            "Hopper-v5",
+            dataset_import.read_minari_dataset(folder, "Hopper-v5").episodes,
+            ScoreReference(0, 1),
+            {},
         )
 
 
@@ -101,16 +105,16 @@ def test_bad_minari_data_is_told_by_episode_and_field(field, change, told, tmp_p
     folder = by_minari("hopper-v0", "Hopper-v5", buffers(WHOLE), monkeypatch, tmp_path)
     with h5py.File(folder / dataset_files.DATA, "a") as file:  # as Minari's collector notes it
         file["episode_1"].attrs["rewards_sum"] = WHOLE[1].rewards.sum()
-    episodes.check(dataset_import.minari(folder, "Hopper-v5").episodes, 11, 3, discrete=False)
+    episodes.check_episodes(dataset_import.read_minari_dataset(folder, "Hopper-v5").episodes, 11, 3, discrete=False)
     changed(folder, field, change)
     with pytest.raises(BadEpisode, match=f"^episode 1: {re.escape(told)}"):
-        episodes.check(dataset_import.minari(folder, "Hopper-v5").episodes, 11, 3, discrete=False)
+        episodes.check_episodes(dataset_import.read_minari_dataset(folder, "Hopper-v5").episodes, 11, 3, discrete=False)
 
 
 def test_ends_of_minaris_written_as_numbers(tmp_path, monkeypatch):
     folder = by_minari("hopper-v0", "Hopper-v5", buffers(WHOLE), monkeypatch, tmp_path)
     changed(folder, "truncations", lambda values: values.astype(np.float64))
-    episodes.check(dataset_import.minari(folder, "Hopper-v5").episodes, 11, 3, discrete=False)
+    episodes.check_episodes(dataset_import.read_minari_dataset(folder, "Hopper-v5").episodes, 11, 3, discrete=False)
 
 
 def test_a_return_that_is_no_number(tmp_path, monkeypatch):
@@ -118,7 +122,7 @@ def test_a_return_that_is_no_number(tmp_path, monkeypatch):
     with h5py.File(folder / dataset_files.DATA, "a") as file:
         file["episode_1"].attrs["rewards_sum"] = "much"
     with pytest.raises(BadEpisode, match=r"^episode 1: return: a number expected, got 'much'"):
-        dataset_import.minari(folder, "Hopper-v5")
+        dataset_import.read_minari_dataset(folder, "Hopper-v5")
 
 
 def test_an_environment_of_another_name_is_told_though_the_shapes_fit(tmp_path, monkeypatch):
@@ -127,14 +131,14 @@ def test_an_environment_of_another_name_is_told_though_the_shapes_fit(tmp_path, 
     Another version is another environment.
     """
     seen = np.zeros((4, 17))
-    walk = [episode(seen, np.zeros((3, 6)), np.zeros(3), False)]
+    walk = [make_episode(seen, np.zeros((3, 6)), np.zeros(3), False)]
     folder = by_minari("walk-v0", "Walker2d-v5", buffers(walk), monkeypatch, tmp_path)
     with pytest.raises(StageError, match=r"walk-v0: recorded in Walker2d-v5, but environment is HalfCheetah-v5$"):
-        dataset_import.minari(folder, "HalfCheetah-v5")
+        dataset_import.read_minari_dataset(folder, "HalfCheetah-v5")
     metadata = folder / dataset_files.METADATA
     metadata.write_text(metadata.read_text().replace("Walker2d-v5", "Walker2d-v4"))
     with pytest.raises(StageError, match=r"walk-v0: recorded in Walker2d-v4, but environment is Walker2d-v5$"):
-        dataset_import.minari(folder, "Walker2d-v5")
+        dataset_import.read_minari_dataset(folder, "Walker2d-v5")
 
 
 @pytest.mark.parametrize(
@@ -157,13 +161,13 @@ def test_a_torn_minari_data_set_is_one_line(tear, told, tmp_path, monkeypatch):
     folder = by_minari("hopper-v0", "Hopper-v5", buffers(WHOLE), monkeypatch, tmp_path)
     tear(folder / dataset_files.DATA, folder / dataset_files.METADATA)
     with pytest.raises(StageError, match=rf"^\S+hopper-v0: {told}") as stopped:
-        dataset_import.minari(folder, "Hopper-v5")
+        dataset_import.read_minari_dataset(folder, "Hopper-v5")
     assert "\n" not in str(stopped.value)
 
 
 @pytest.mark.parametrize(("number", "shown"), [(16, "16"), (-1, "-1"), (2.5, "2.5"), (NAN, "nan")])
 def test_a_number_that_is_no_observation_is_told(number, shown, tmp_path, monkeypatch):
-    lake = [episode(np.array([0, 4]), np.array([1]), np.zeros(1), False)]
+    lake = [make_episode(np.array([0, 4]), np.array([1]), np.zeros(1), False)]
     folder = by_minari("lake-v0", "FrozenLake-v1", buffers(lake), monkeypatch, tmp_path)
     with h5py.File(folder / dataset_files.DATA, "a") as file:
         del file["episode_0"]["observations"]
@@ -171,7 +175,7 @@ def test_a_number_that_is_no_observation_is_told(number, shown, tmp_path, monkey
     with pytest.raises(
         BadEpisode, match=rf"^episode 0: observations: one of Discrete\(16\) expected, got {shown} at step 1"
     ):
-        dataset_import.minari(folder, "FrozenLake-v1")
+        dataset_import.read_minari_dataset(folder, "FrozenLake-v1")
 
 
 def test_a_tuple_of_numbers_is_one_row(tmp_path, monkeypatch):
@@ -179,7 +183,7 @@ def test_a_tuple_of_numbers_is_one_row(tmp_path, monkeypatch):
     hand = {"observations": ([14, 20], [10, 10], [0, 0]), "actions": [1], "rewards": [0.0]}
     ends = {"terminations": [True], "truncations": [False]}
     folder = by_minari("cards-v0", "Blackjack-v1", [hand | ends], monkeypatch, tmp_path)
-    (found,) = dataset_import.minari(folder, "Blackjack-v1").episodes
+    (found,) = dataset_import.read_minari_dataset(folder, "Blackjack-v1").episodes
     env = gymnasium.make("Blackjack-v1")
     for row, seen in zip(found.observations, [(14, 10, 0), (20, 10, 0)], strict=True):
         np.testing.assert_array_equal(row, gymnasium.spaces.flatten(env.observation_space, seen))
@@ -213,15 +217,15 @@ def reached(monkeypatch, root, episodes_=3):
 
 def test_minari_with_a_dict_for_observations_is_read_as_it_is_played(tmp_path, monkeypatch):
     folder, rows = reached(monkeypatch, tmp_path)
-    found = dataset_import.minari(folder, goal.NAME).episodes
-    episodes.check(found, 11, 1, discrete=False)
+    found = dataset_import.read_minari_dataset(folder, goal.NAME).episodes
+    episodes.check_episodes(found, 11, 1, discrete=False)
     for one, row in zip(found, rows, strict=True):
         np.testing.assert_allclose(one.observations, row, rtol=1e-6)
     assert np.abs(found[0].actions).max() <= 1, "of -2 to 2"
-    dataset_files.write(tmp_path / "reach", goal.NAME, found, ScoreReference(-9.0, 0.0), {})
-    again = dataset_files.read(tmp_path / "reach")
+    dataset_files.write_offline_dataset(tmp_path / "reach", goal.NAME, found, ScoreReference(-9.0, 0.0), {})
+    again = dataset_files.read_offline_dataset(tmp_path / "reach")
     np.testing.assert_allclose(again.transitions.next_observations[-1], rows[-1][-1], rtol=1e-6)
-    played = play(goal.NAME, as_player(MeanAction(again.spaces, [4])), 2, seed=0)
+    played = play_seeded_episodes(goal.NAME, wrap_as_player(MeanAction(again.spaces, [4])), 2, seed=0)
     assert played.initial[0].tolist() == pytest.approx(rows[0][0].tolist())
 
 
@@ -243,7 +247,7 @@ def test_what_is_wrong_with_a_part_is_told_by_its_name(part, change, told, tmp_p
     folder, _ = reached(monkeypatch, tmp_path)
     changed(folder, f"observations/{part}", change)
     with pytest.raises(BadEpisode, match=f"^episode 1: {told}"):
-        dataset_import.minari(folder, goal.NAME)
+        dataset_import.read_minari_dataset(folder, goal.NAME)
 
 
 def test_rows_where_parts_are_expected_are_told(tmp_path, monkeypatch):
@@ -252,7 +256,7 @@ def test_rows_where_parts_are_expected_are_told(tmp_path, monkeypatch):
         del file["episode_1"]["observations"]
         file["episode_1"]["observations"] = rows[1]
     with pytest.raises(BadEpisode, match=r"^episode 1: observations/achieved_goal: missing"):
-        dataset_import.minari(folder, goal.NAME)
+        dataset_import.read_minari_dataset(folder, goal.NAME)
 
 
 @pytest.mark.filterwarnings("ignore:`eval_env` is set to None", "ignore:env_spec is None")
@@ -268,7 +272,7 @@ def test_images_are_read_unless_in_jpeg(jpeg, tmp_path, monkeypatch):
     spec = gymnasium.envs.registration.EnvSpec("Camera-v0", entry_point=Camera)
     monkeypatch.setitem(gymnasium.registry, "Camera-v0", spec)
     seen = np.random.default_rng(0).integers(0, 256, (3, 32, 32, 3), dtype=np.uint8)
-    whole = buffers([episode(seen, np.array([0, 1]), np.zeros(2), True)])
+    whole = buffers([make_episode(seen, np.array([0, 1]), np.zeros(2), True)])
     options = {
         "observation_space": Camera.observation_space,
         "action_space": Camera.action_space,
@@ -277,21 +281,21 @@ def test_images_are_read_unless_in_jpeg(jpeg, tmp_path, monkeypatch):
     folder = by_minari("camera-v0", None, whole, monkeypatch, tmp_path, **options)
     if jpeg:
         with pytest.raises(StageError, match="camera-v0: images in JPEG are not read here; save the data set with"):
-            dataset_import.minari(folder, "Camera-v0")
+            dataset_import.read_minari_dataset(folder, "Camera-v0")
     else:
-        (found,) = dataset_import.minari(folder, "Camera-v0").episodes
+        (found,) = dataset_import.read_minari_dataset(folder, "Camera-v0").episodes
         np.testing.assert_array_equal(found.observations, seen.reshape(3, -1))
 
 
 def test_ours_come_back_as_they_are(tmp_path):
     """Their actions already lie in [-1, 1]; Pendulum's own, from -2 to 2, would be halved."""
-    ours = [episode(np.zeros((3, 3)), np.array([[-1.0], [0.5]]), np.ones(2), False)]
-    dataset_files.write(tmp_path / "it", "Pendulum-v1", ours, ScoreReference(0, 1), {})
-    (found,) = dataset_import.minari(tmp_path / "it", "Pendulum-v1").episodes
+    ours = [make_episode(np.zeros((3, 3)), np.array([[-1.0], [0.5]]), np.ones(2), False)]
+    dataset_files.write_offline_dataset(tmp_path / "it", "Pendulum-v1", ours, ScoreReference(0, 1), {})
+    (found,) = dataset_import.read_minari_dataset(tmp_path / "it", "Pendulum-v1").episodes
     assert found.actions.tolist() == [[-1.0], [0.5]]
     assert found.total == 2
     with pytest.raises(StageError, match="it: recorded in Pendulum-v1, but environment is CartPole-v1"):
-        dataset_import.minari(tmp_path / "it", "CartPole-v1")
+        dataset_import.read_minari_dataset(tmp_path / "it", "CartPole-v1")
 
 
 def test_another_format_of_minaris_is_told(tmp_path, monkeypatch):
@@ -299,7 +303,7 @@ def test_another_format_of_minaris_is_told(tmp_path, monkeypatch):
     metadata = folder / dataset_files.METADATA
     metadata.write_text(metadata.read_text().replace('"hdf5"', '"arrow"'))
     with pytest.raises(StageError, match=r"hopper-v0: Minari's format arrow is not read here"):
-        dataset_import.minari(folder, "Hopper-v5")
+        dataset_import.read_minari_dataset(folder, "Hopper-v5")
 
 
 def test_a_data_set_that_cannot_be_downloaded_is_one_clear_line(monkeypatch):
@@ -309,4 +313,4 @@ def test_a_data_set_that_cannot_be_downloaded_is_one_clear_line(monkeypatch):
 
     monkeypatch.setattr("minari.load_dataset", refuse)
     with pytest.raises(StageError, match=r"^hopper/gone-v0: Minari does not give this data set: no network$"):
-        dataset_import.remote_minari("hopper/gone-v0", "Hopper-v5")
+        dataset_import.fetch_minari_dataset("hopper/gone-v0", "Hopper-v5")

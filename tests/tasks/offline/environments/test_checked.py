@@ -12,9 +12,9 @@ from gymnasium import spaces
 
 from tasks.common.errors import DataError
 from tasks.offline.environments import simulators
-from tasks.offline.environments.checked import Checked, misfit
+from tasks.offline.environments.checked import Checked, find_observation_fault
 from tasks.offline.environments.deadline import Alarm, Overdue
-from tasks.offline.environments.rollouts import Forgetful, play
+from tasks.offline.environments.rollouts import Forgetful, play_seeded_episodes
 from tasks.offline.environments.simulators import LONGEST, Plain
 
 SEEN = np.zeros(2, np.float32)
@@ -164,7 +164,7 @@ TUPLE = spaces.Tuple([DISCRETE, spaces.MultiBinary((2, 2))])
     ],
 )
 def test_an_observation_fits_its_space(space, seen, line):
-    wrong = misfit(space, seen, "x")
+    wrong = find_observation_fault(space, seen, "x")
     assert wrong is None if line is None else wrong.startswith(line)
 
 
@@ -250,34 +250,34 @@ class Still:
 
 def test_a_policy_that_always_does_the_same_ends(registered):
     registered()
-    played = play("Told-v0", Forgetful(Still()), 1, seed=0)
+    played = play_seeded_episodes("Told-v0", Forgetful(Still()), 1, seed=0)
     assert (played.lengths.tolist(), played.truncated.tolist(), played.cut.tolist()) == ([LONGEST], [True], [True])
 
 
 def test_a_limit_that_the_environment_or_its_user_sets_is_no_want_of_one(registered):
     registered()
-    played = play("Told-v0", Forgetful(Still()), 1, seed=0, limit=LONGEST)
+    played = play_seeded_episodes("Told-v0", Forgetful(Still()), 1, seed=0, limit=LONGEST)
     assert (played.truncated.tolist(), played.cut.tolist()) == ([True], [False])
-    assert not simulators.make("CartPole-v1").unlimited
+    assert not simulators.make_offline_environment("CartPole-v1").unlimited
     registered(limit=LONGEST)
-    assert not simulators.make("Told-v0").unlimited
+    assert not simulators.make_offline_environment("Told-v0").unlimited
 
 
 @pytest.mark.parametrize(("steps", "limit"), [(None, LONGEST), (4, 4), ("many", LONGEST), (float("inf"), float("inf"))])
 def test_an_environment_that_a_folder_holds_may_say_its_limit(steps, limit, tmp_path, monkeypatch):
     (tmp_path / "environment.json").write_text("{}")
-    monkeypatch.setattr(simulators.saved_environments, "make", lambda environment, folder: env)
+    monkeypatch.setattr(simulators.saved_environments, "make_saved_environment", lambda environment, folder: env)
     env = Told()
     env.max_steps = steps
-    assert simulators.make(f"module:{tmp_path}").env.limit == limit
-    assert simulators.make(f"module:{tmp_path}").unlimited == (limit == LONGEST)
-    assert simulators.make(f"module:{tmp_path}", limit=7).env.limit == 7
+    assert simulators.make_offline_environment(f"module:{tmp_path}").env.limit == limit
+    assert simulators.make_offline_environment(f"module:{tmp_path}").unlimited == (limit == LONGEST)
+    assert simulators.make_offline_environment(f"module:{tmp_path}", limit=7).env.limit == 7
 
 
 def test_where_it_is_played_a_fault_names_the_episode(registered):
     registered(step=(SEEN, None, False, False, {}))
     with pytest.raises(DataError, match=r"^environment Told-v0: seed 40, step 1: the reward: "):
-        play("Told-v0", Forgetful(Still()), 2, seed=40)
+        play_seeded_episodes("Told-v0", Forgetful(Still()), 2, seed=40)
 
 
 def boxed(low, high, kind):

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from tasks.offline.environments.graph import Graph, random_graph
+from tasks.offline.environments.graph import Graph, draw_random_graph
 
 # 0 -> 1 or 2, 1 -> 2 or 0, 2 -> 3 or 0; 4 is a pair of dead ends to itself; the goal is 3.
 SMALL = Graph(np.array([[1, 2], [2, 0], [3, 0], [0, 1], [4, 4]]), goal=3)
@@ -14,7 +14,7 @@ def test_distances_by_hand():
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_random_graph_is_what_was_asked_for(seed):
-    graph = random_graph(nodes=12, degree=2, longest=4, seed=seed)
+    graph = draw_random_graph(nodes=12, degree=2, longest=4, seed=seed)
     assert graph.successors.shape == (12, 2)
     assert graph.goal == 11
     assert 1 < graph.distances.max() <= 4
@@ -24,7 +24,7 @@ def test_a_random_graph_is_what_was_asked_for(seed):
 
 
 def test_distances_are_those_of_a_search():
-    graph = random_graph(nodes=15, degree=2, longest=6, seed=1)
+    graph = draw_random_graph(nodes=15, degree=2, longest=6, seed=1)
     for start in range(15):
         reached, steps = {start}, 0
         while graph.goal not in reached:
@@ -33,6 +33,6 @@ def test_distances_are_those_of_a_search():
 
 
 def test_the_seed_is_the_graph():
-    one, same, other = (random_graph(20, 3, 5, seed).successors for seed in (0, 0, 1))
+    one, same, other = (draw_random_graph(20, 3, 5, seed).successors for seed in (0, 0, 1))
     assert (one == same).all()
     assert (one != other).any()

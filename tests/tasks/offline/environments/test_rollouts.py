@@ -5,18 +5,18 @@ import torch
 from tasks.algorithms.offline.networks.mlp import MeanAction, Preferences
 from tasks.offline.datasets.episodes import Episode
 from tasks.offline.environments import simulators
-from tasks.offline.environments.rollouts import EpisodeOutcomes, Forgetful, as_player, play
+from tasks.offline.environments.rollouts import EpisodeOutcomes, Forgetful, play_seeded_episodes, wrap_as_player
 
 
 def policy(environment, seed=0):
     torch.manual_seed(seed)
-    spaces = simulators.spaces_of(environment)
+    spaces = simulators.get_policy_spaces(environment)
     return (Preferences if spaces.discrete else MeanAction)(spaces, [16])
 
 
 def alone(environment, policy, seed):
     """One episode, played by a plain loop."""
-    scene = simulators.make(environment)
+    scene = simulators.make_offline_environment(environment)
     seen, _ = scene.reset(seed=seed)
     rewards, ended = [], False
     while not ended:
@@ -31,7 +31,7 @@ def alone(environment, policy, seed):
 @pytest.mark.parametrize("environment", ["CartPole-v1", "LunarLander-v3", "graph", "key-to-door"])
 def test_side_by_side_is_one_after_the_other(environment):
     one = policy(environment)
-    together = play(environment, as_player(one), 12, seed=40)
+    together = play_seeded_episodes(environment, wrap_as_player(one), 12, seed=40)
     for number in range(12):
         assert together.rewards[number].tolist() == alone(environment, one, 40 + number)
     assert len(set(together.lengths.tolist())) > 1 or environment == "graph"  # some went on when others had ended
@@ -39,14 +39,14 @@ def test_side_by_side_is_one_after_the_other(environment):
 
 def test_side_by_side_is_one_after_the_other_for_continuous_actions():
     one = policy("Hopper-v5", seed=1)
-    together = play("Hopper-v5", as_player(one), 5, seed=3)
+    together = play_seeded_episodes("Hopper-v5", wrap_as_player(one), 5, seed=3)
     for number in range(5):  # sums in batches differ in their last bits
         np.testing.assert_allclose(together.rewards[number], alone("Hopper-v5", one, 3 + number), rtol=1e-3)
 
 
 def test_an_episode_does_not_depend_on_how_many_are_played():
-    one = as_player(policy("CartPole-v1"))
-    many, few = play("CartPole-v1", one, 9, seed=5), play("CartPole-v1", one, 4, seed=5)
+    one = wrap_as_player(policy("CartPole-v1"))
+    many, few = play_seeded_episodes("CartPole-v1", one, 9, seed=5), play_seeded_episodes("CartPole-v1", one, 4, seed=5)
     assert many.returns[:4].tolist() == few.returns.tolist()
     assert torch.equal(many.initial[:4], few.initial)
 
@@ -84,8 +84,8 @@ class Counting:
 
 def test_a_player_hears_of_running_episodes_only():
     player = Counting()
-    assert as_player(player) is player
-    played = play("CartPole-v1", player, 3, seed=0)
+    assert wrap_as_player(player) is player
+    played = play_seeded_episodes("CartPole-v1", player, 3, seed=0)
     assert player.told[0] == ("begin", 3)
     acts = [told for told in player.told if told[0] == "act"]
     for number, length in enumerate(played.lengths):
@@ -98,5 +98,7 @@ def test_a_player_hears_of_running_episodes_only():
 
 def test_the_first_episode_can_be_watched():
     seen = []
-    played = play("graph", Forgetful(policy("graph")), 3, 7, watch=lambda scene: seen.append(scene.unwrapped.moves))
+    played = play_seeded_episodes(
+        "graph", Forgetful(policy("graph")), 3, 7, watch=lambda scene: seen.append(scene.unwrapped.moves)
+    )
     assert seen == list(range(played.lengths[0] + 1))

@@ -11,7 +11,7 @@ from tasks.agents.environments.as_gymnasium import Described
 from tasks.common.errors import DataError
 from tasks.offline.datasets import dataset_files
 from tasks.offline.environments import saved_environments, simulators
-from tasks.offline.environments.rollouts import as_player, play
+from tasks.offline.environments.rollouts import play_seeded_episodes, wrap_as_player
 from tests.tasks.offline.worlds import record
 
 MODULE = "tasks.agents.environments.as_gymnasium"
@@ -33,12 +33,14 @@ def game(tmp_path):
 
 
 def test_it_is_made_and_says_its_optimum(game):
-    env = simulators.make(game)
+    env = simulators.make_offline_environment(game)
     assert (env.observation_space.shape, env.action_space.n) == ((13,), 2)
-    assert simulators.optimum(game) == 0.75
-    assert simulators.optimum("key-to-door") == 1.0
-    assert simulators.optimum("CartPole-v1") is None
-    assert simulators.make(f"{game} | FrameStackObservation {{stack_size: 2}}").observation_space.shape == (26,)
+    assert simulators.find_best_possible_return(game) == 0.75
+    assert simulators.find_best_possible_return("key-to-door") == 1.0
+    assert simulators.find_best_possible_return("CartPole-v1") is None
+    assert simulators.make_offline_environment(
+        f"{game} | FrameStackObservation {{stack_size: 2}}"
+    ).observation_space.shape == (26,)
 
 
 class Waiting:
@@ -56,7 +58,7 @@ def test_a_text_game_without_a_limit_ends_all_the_same(tmp_path, monkeypatch):
     monkeypatch.setattr(simulators, "LONGEST", 40)
     Described("environments/mine.py:Game", {}, 60.0, 4, 0.9, ["wait", "yes"], 1.0, "").write(tmp_path)
     user_environments.close_hosts()
-    played = play(f"{MODULE}:{tmp_path}", as_player(Waiting()), 2, seed=0)
+    played = play_seeded_episodes(f"{MODULE}:{tmp_path}", wrap_as_player(Waiting()), 2, seed=0)
     user_environments.close_hosts()
     assert (played.lengths.tolist(), played.truncated.tolist(), played.cut.tolist()) == (
         [40] * 2,
@@ -68,32 +70,36 @@ def test_a_text_game_without_a_limit_ends_all_the_same(tmp_path, monkeypatch):
 def test_a_data_set_takes_it_along(game, tmp_path):
     record(tmp_path / "data", game, 4)
     (tmp_path / "game/environment.json").unlink()
-    found = dataset_files.read(tmp_path / "data")
+    found = dataset_files.read_offline_dataset(tmp_path / "data")
     assert found.environment == f"{MODULE}:{tmp_path}/data"
     assert found.spaces.action == 2
-    assert saved_environments.moved("CartPole-v1", tmp_path) == "CartPole-v1"
-    wrapped = saved_environments.moved(f"{MODULE}:elsewhere | TimeAwareObservation", tmp_path / "data")
+    assert saved_environments.replace_environment_folder("CartPole-v1", tmp_path) == "CartPole-v1"
+    wrapped = saved_environments.replace_environment_folder(
+        f"{MODULE}:elsewhere | TimeAwareObservation", tmp_path / "data"
+    )
     assert wrapped == f"{MODULE}:{tmp_path}/data | TimeAwareObservation"
 
 
 def test_another_game_is_another_environment(game, tmp_path):
-    assert not saved_environments.is_another(tmp_path / "game", game)
-    assert not saved_environments.is_another(tmp_path, game), "nothing there says what it was recorded in"
+    assert not saved_environments.is_from_other_environment(tmp_path / "game", game)
+    assert not saved_environments.is_from_other_environment(tmp_path, game), (
+        "nothing there says what it was recorded in"
+    )
     (tmp_path / "other").mkdir()
     described = json.loads((tmp_path / "game/environment.json").read_text())
     (tmp_path / "other/environment.json").write_text(json.dumps({**described, "actions": ["go west", "take lamp"]}))
-    assert saved_environments.is_another(tmp_path / "other", game)
-    assert saved_environments.is_another(tmp_path / "game", "CartPole-v1")
+    assert saved_environments.is_from_other_environment(tmp_path / "other", game)
+    assert saved_environments.is_from_other_environment(tmp_path / "game", "CartPole-v1")
 
 
 def test_other_names_are_no_folders(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert saved_environments.folder_of("CartPole-v1") is None
-    assert saved_environments.folder_of("their_carts:TheirCart-v0") is None
+    assert saved_environments.find_environment_folder("CartPole-v1") is None
+    assert saved_environments.find_environment_folder("their_carts:TheirCart-v0") is None
     Path("environment.json").write_text("{}")
-    assert saved_environments.folder_of("CartPole-v1") is None
+    assert saved_environments.find_environment_folder("CartPole-v1") is None
 
 
 def test_a_module_that_makes_none_is_one_line(game):
     with pytest.raises(DataError, match=r"^environment tasks\.stage:[^\n]+: cannot be made: AttributeError: [^\n]+$"):
-        simulators.make(game.replace(MODULE, "tasks.stage"))
+        simulators.make_offline_environment(game.replace(MODULE, "tasks.stage"))

@@ -8,7 +8,14 @@ import pytest
 from tasks.algorithms.offline.transition_tensors import Spaces
 from tasks.common.errors import StageError
 from tasks.offline.environments import simulators
-from tasks.offline.environments.simulators import GRAPH, LONGEST, OPTIMA, WALK, make, spaces_of
+from tasks.offline.environments.simulators import (
+    GRAPH,
+    LONGEST,
+    OPTIMA,
+    WALK,
+    get_policy_spaces,
+    make_offline_environment,
+)
 from tests.tasks import goal
 
 
@@ -26,8 +33,8 @@ from tests.tasks import goal
 )
 def test_all_have_one_face(environment, spaces, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert spaces_of(environment) == spaces
-    env = make(environment)
+    assert get_policy_spaces(environment) == spaces
+    env = make_offline_environment(environment)
     seen, _ = env.reset(seed=1)
     action = 0 if spaces.discrete else np.zeros(spaces.action, dtype=np.float32)
     after, reward, terminated, truncated, _ = env.step(action)
@@ -42,11 +49,11 @@ def test_all_have_one_face(environment, spaces, tmp_path, monkeypatch):
 @pytest.mark.parametrize("environment", ["graph", "key-to-door", "LunarLander-v3", "Hopper-v5"])
 def test_same_seed_same_episode(environment):
     def played(seed):
-        env, seen = make(environment), []
+        env, seen = make_offline_environment(environment), []
         generator = np.random.default_rng(0)
         seen.append(env.reset(seed=seed)[0])
         for _ in range(8):
-            spaces = spaces_of(environment)
+            spaces = get_policy_spaces(environment)
             action = generator.integers(spaces.action) if spaces.discrete else generator.uniform(-1, 1, spaces.action)
             seen.append(env.step(action)[0])
         env.close()
@@ -58,7 +65,7 @@ def test_same_seed_same_episode(environment):
 
 def test_actions_within_the_box_mean_the_environments_own():
     """Pendulum takes -2 to 2: 0.5 is 1, and beyond 1 is clipped."""
-    ours, its = make("Pendulum-v1"), gymnasium.make("Pendulum-v1")
+    ours, its = make_offline_environment("Pendulum-v1"), gymnasium.make("Pendulum-v1")
     for action, own in ((0.5, 1.0), (-1.0, -2.0), (7.0, 2.0)):
         ours.reset(seed=0)
         its.reset(seed=0)
@@ -84,7 +91,7 @@ def test_numbers_that_do_not_begin_at_0():
 
 def test_graph_by_hand():
     """Along the edges of GRAPH, -1 a step; at the goal it is terminated, after WALK steps truncated."""
-    env = make("graph")
+    env = make_offline_environment("graph")
     for start in GRAPH.starts:
         node, total = int(start), 0.0
         seen, _ = env.reset(options={"start": start})
@@ -102,7 +109,7 @@ def test_graph_by_hand():
 
 
 def test_a_walk_that_never_arrives_is_truncated():
-    env = make("graph")
+    env = make_offline_environment("graph")
     seen, _ = env.reset(seed=0)
     for step in range(1, WALK + 1):
         node = int(seen.argmax())
@@ -112,7 +119,7 @@ def test_a_walk_that_never_arrives_is_truncated():
 
 
 def test_seeds_in_a_row_begin_everywhere_once():
-    env = make("graph")
+    env = make_offline_environment("graph")
     starts = [int(env.reset(seed=seed)[0].argmax()) for seed in range(100, 100 + len(GRAPH.starts))]
     assert sorted(starts) == GRAPH.starts.tolist()
     env.reset(seed=1)
@@ -122,7 +129,7 @@ def test_seeds_in_a_row_begin_everywhere_once():
 
 def test_optima():
     assert OPTIMA["graph"] == -GRAPH.distances[GRAPH.starts].mean()
-    env = make("key-to-door")
+    env = make_offline_environment("key-to-door")
     for seed in range(20):  # knowing all: to the key, wait, to the door
         env.reset(seed=seed)
         total, ended = 0.0, False
@@ -148,7 +155,7 @@ def test_optima():
 )
 def test_an_unknown_environment_is_one_clear_line(environment, told):
     with pytest.raises(StageError, match="environment ") as stopped:
-        make(environment)
+        make_offline_environment(environment)
     assert told in str(stopped.value)
     assert "\n" not in str(stopped.value)
 
@@ -164,14 +171,14 @@ def test_actions_without_bounds_are_not_supported(monkeypatch):
     spec = gymnasium.envs.registration.EnvSpec("Unbounded-v0", entry_point=Unbounded)
     monkeypatch.setitem(gymnasium.registry, "Unbounded-v0", spec)
     with pytest.raises(StageError, match=r"environment Unbounded-v0: actions of Box\(-inf, inf.* are not supported"):
-        make("Unbounded-v0")
+        make_offline_environment("Unbounded-v0")
 
 
 @pytest.mark.parametrize("environment", ["Hopper-v2", "GymV21Environment-v0"])
 def test_an_environment_that_wants_what_is_not_here_is_one_clear_line(environment, monkeypatch):
     monkeypatch.setattr(gymnasium.logger, "deprecation", lambda message: None)
     with pytest.raises(StageError, match=f"^environment {environment}: cannot be made: ") as stopped:
-        make(environment)
+        make_offline_environment(environment)
     assert "\n" not in str(stopped.value)
 
 
@@ -186,12 +193,12 @@ def test_observations_without_a_fixed_length_are_not_supported(monkeypatch):
     spec = gymnasium.envs.registration.EnvSpec("Growing-v0", entry_point=Growing)
     monkeypatch.setitem(gymnasium.registry, "Growing-v0", spec)
     with pytest.raises(StageError, match=r"environment Growing-v0: observations of Sequence.* are not supported"):
-        make("Growing-v0")
+        make_offline_environment("Growing-v0")
 
 
 def test_what_is_not_finite_is_not_clipped():
     """Infinity is no valid action in Pendulum, though a very large number is clipped to 2."""
-    actions = make("Pendulum-v1").inward(np.array([[np.inf], [-np.inf], [np.nan], [9.0]]))
+    actions = make_offline_environment("Pendulum-v1").inward(np.array([[np.inf], [-np.inf], [np.nan], [9.0]]))
     np.testing.assert_array_equal(actions[:, 0], [np.inf, -np.inf, np.nan, 1])
 
 
@@ -200,7 +207,7 @@ def test_what_is_not_finite_is_not_clipped():
 )
 def test_who_stays_put_is_truncated_in_the_end(environment, action, steps):
     """Gymnasium has no step limit for CliffWalking; where it has one, that limit holds."""
-    env = make(environment)
+    env = make_offline_environment(environment)
     env.reset(seed=0)
     ends = [env.step(action)[2:4] for _ in range(steps)]
     assert ends == [(False, False)] * (steps - 1) + [(False, True)]
@@ -208,7 +215,7 @@ def test_who_stays_put_is_truncated_in_the_end(environment, action, steps):
 
 def test_parts_of_an_observation_are_one_row_in_gymnasiums_order():
     """Sorted by name: achieved goal, desired goal, observation, panel, tool; the tool one-hot."""
-    env, its = make(goal.NAME), gymnasium.make(goal.NAME)
+    env, its = make_offline_environment(goal.NAME), gymnasium.make(goal.NAME)
     rows = [(env.reset(seed=4)[0], its.reset(seed=4)[0])]
     for _ in range(3):
         rows.append((env.step(np.array([0.5]))[0], its.step(np.array([1.0], dtype=np.float32))[0]))
@@ -217,7 +224,7 @@ def test_parts_of_an_observation_are_one_row_in_gymnasiums_order():
     at, desired, observed, panel, tool = np.split(rows[2][0], [1, 2, 4, 8])
     assert (at[0], desired[0]) == (2.0, pytest.approx(rows[0][1]["desired_goal"][0]))
     assert (observed.tolist(), panel.tolist(), tool.tolist()) == ([2.0, 2.0], [0, 1, 0.25, -0.5], [0, 0, 1])
-    assert spaces_of(goal.NAME) == Spaces(11, 1, discrete=False)
+    assert get_policy_spaces(goal.NAME) == Spaces(11, 1, discrete=False)
 
 
 PACKAGE = """
@@ -247,10 +254,10 @@ def package(tmp_path, monkeypatch):
 
 
 def test_a_module_is_imported_that_registers_the_environment(package):
-    env = make(package("their_carts", "TheirCart-v0"))
+    env = make_offline_environment(package("their_carts", "TheirCart-v0"))
     env.reset(seed=0)
     assert [env.step(0)[3] for _ in range(7)][-1], "its own limit holds"
-    assert simulators.unversioned("their_carts:TheirCart-v0") == "TheirCart"
+    assert simulators.strip_module_and_version("their_carts:TheirCart-v0") == "TheirCart"
 
 
 def test_a_package_registers_by_its_entry_point(package, monkeypatch):
@@ -261,10 +268,10 @@ def test_a_package_registers_by_its_entry_point(package, monkeypatch):
         EntryPoint("theirs", "their_broken_plugin:register", simulators.PLUGINS),
     ]
     monkeypatch.setattr(simulators, "entry_points", lambda group: [one for one in points if one.group == group])
-    assert spaces_of.__wrapped__("PluginCart-v0") == Spaces(4, 2, discrete=True)
-    make("CartPole-v1")
+    assert get_policy_spaces.__wrapped__("PluginCart-v0") == Spaces(4, 2, discrete=True)
+    make_offline_environment("CartPole-v1")
     with pytest.raises(StageError) as stopped:
-        make("PluginCrt-v0")
+        make_offline_environment("PluginCrt-v0")
     assert str(stopped.value).startswith("environment PluginCrt-v0: unknown; near names: PluginCart-v0")
     assert str(stopped.value).endswith("entry point their_broken_plugin:register failed: no licence")
 
@@ -282,7 +289,7 @@ def test_a_package_registers_by_its_entry_point(package, monkeypatch):
 )
 def test_a_module_that_does_not_serve_is_one_clear_line(environment, told):
     with pytest.raises(StageError, match=f"^environment {environment}: ({told})") as stopped:
-        make(environment)
+        make_offline_environment(environment)
     assert "\n" not in str(stopped.value)
 
 
@@ -290,14 +297,14 @@ def test_a_module_that_breaks_is_one_clear_line(package):
     with pytest.raises(
         StageError, match=r"module broken_carts cannot be imported: ZeroDivisionError: division by zero$"
     ):
-        make(package("broken_carts", "x", now="1 / 0"))
+        make_offline_environment(package("broken_carts", "x", now="1 / 0"))
 
 
 def test_an_environment_that_breaks_when_it_is_made_is_one_clear_line(package):
     """As Fetch of Gymnasium-Robotics 1.4.2 does with MuJoCo 4: an assertion without a word."""
     breaks = "register()\ndef broken(**_): assert False\ngymnasium.registry['BrokenCart-v0'].entry_point = broken"
     with pytest.raises(StageError, match=r"^environment half_carts:BrokenCart-v0: cannot be made: AssertionError$"):
-        make(package("half_carts", "BrokenCart-v0", now=breaks))
+        make_offline_environment(package("half_carts", "BrokenCart-v0", now=breaks))
 
 
 @pytest.mark.parametrize("module", ["came_with_data", "data_of.theirs"])
@@ -309,5 +316,5 @@ def test_what_stands_in_the_working_directory_is_not_run(module, tmp_path, monke
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(StageError, match=r"stands in the working directory; install it to use it$"):
-        make(f"{module}:X-v0")
+        make_offline_environment(f"{module}:X-v0")
     assert module not in sys.modules

@@ -11,10 +11,10 @@ from tasks.algorithms.offline.transition_tensors import Spaces
 from tasks.common.errors import StageError
 from tasks.offline import dqn
 from tasks.offline.configs.behaviour import BehaviourTraining
-from tasks.offline.configs.wrappers import Wrapper, parsed
+from tasks.offline.configs.wrappers import Wrapper, parse_environment_name
 from tasks.offline.datasets import dataset_files
 from tasks.offline.environments import simulators
-from tasks.offline.environments.simulators import make, spaces_of
+from tasks.offline.environments.simulators import get_policy_spaces, make_offline_environment
 from tests.conftest import PARAMS
 from tests.tasks.offline.worlds import record
 
@@ -23,26 +23,28 @@ TRAINING = {"steps": 0, "medium": 0.5, "evaluate_every": 1, "learning_rate": 0.1
 
 
 def test_a_name_is_read_from_the_inside_out():
-    assert parsed("ale:Pong-v5 {mode: 2, of: {a: b}} | mine.inner:Twice {times: [1, 2], word: a} | ClipReward") == (
+    assert parse_environment_name(
+        "ale:Pong-v5 {mode: 2, of: {a: b}} | mine.inner:Twice {times: [1, 2], word: a} | ClipReward"
+    ) == (
         "ale:Pong-v5",
         {"mode": 2, "of": {"a": "b"}},
         [Wrapper("mine.inner:Twice", {"times": [1, 2], "word": "a"}), Wrapper("ClipReward", {})],
     )
-    assert parsed("graph") == ("graph", {}, [])
+    assert parse_environment_name("graph") == ("graph", {}, [])
     for said in ("no", "Off", "YES"):
         with pytest.raises(ValueError, match=f"^expected true or false for is_slippery, .* not {said}$"):
-            parsed(f"FrozenLake-v1 {{is_slippery: {said}}}")
+            parse_environment_name(f"FrozenLake-v1 {{is_slippery: {said}}}")
 
 
 def test_arguments_are_gymnasiums():
     """On ice that is not slippery a step to the right is one; the step limit is an argument of gymnasium.make."""
-    env = make("FrozenLake-v1 {is_slippery: false, max_episode_steps: 3}")
+    env = make_offline_environment("FrozenLake-v1 {is_slippery: false, max_episode_steps: 3}")
     env.reset(seed=0)
     steps = [env.step(2) for _ in range(3)]
     assert [step[0].argmax() for step in steps] == [1, 2, 3]
     assert [step[3] for step in steps] == [False, False, True]
-    assert spaces_of("FrozenLake-v1 {map_name: 8x8}").observation == 64
-    assert spaces_of('FrozenLake-v1 {desc: ["SFF", "FFG"]} | TimeAwareObservation').observation == 7
+    assert get_policy_spaces("FrozenLake-v1 {map_name: 8x8}").observation == 64
+    assert get_policy_spaces('FrozenLake-v1 {desc: ["SFF", "FFG"]} | TimeAwareObservation').observation == 7
 
 
 @pytest.mark.parametrize(
@@ -59,14 +61,17 @@ def test_arguments_are_gymnasiums():
 )
 def test_time_limits(environment, limit, steps):
     """Against the wall it stays where it is."""
-    env = make(environment, limit=limit)
+    env = make_offline_environment(environment, limit=limit)
     env.reset(seed=0)
     assert [env.step(0)[3] for _ in range(steps)] == [False] * (steps - 1) + [True]
 
 
 def test_actions_are_rescaled_twice():
     """The wrapper takes 0 to 4 for Pendulum's -2 to 2, and ours around it takes -1 to 1 for that."""
-    once, twice = make("Pendulum-v1"), make("Pendulum-v1 | RescaleAction {min_action: 0, max_action: 4}")
+    once, twice = (
+        make_offline_environment("Pendulum-v1"),
+        make_offline_environment("Pendulum-v1 | RescaleAction {min_action: 0, max_action: 4}"),
+    )
     for env in (once, twice):
         env.reset(seed=0)
     assert (once.step(np.array([0.5]))[0] == twice.step(np.array([0.5]))[0]).all()
@@ -100,18 +105,18 @@ def test_what_an_observation_says_in_words_is_named_with_the_wrapper_that_takes_
     spec = gymnasium.envs.registration.EnvSpec("Wordy-v0", entry_point=Wordy)
     monkeypatch.setitem(gymnasium.registry, "Wordy-v0", spec)
     with pytest.raises(StageError, match=r"observations have .*, which is no numbers") as refused:
-        make("Wordy-v0")
+        make_offline_environment("Wordy-v0")
     assert "have heard, mission, view/sign, which" in str(refused.value)
     without = str(refused.value).partition('the id "')[2].rstrip('"')
     assert without == "Wordy-v0 | FilterObservation {filter_keys: [seen, way]}"
-    assert make(without).reset()[0].tolist() == [0, 0, 1, 0, 0, 1]
+    assert make_offline_environment(without).reset()[0].tolist() == [0, 0, 1, 0, 0, 1]
     with pytest.raises(StageError, match=r"observations of Text\(.*\) are not supported$"):
-        make("Wordy-v0 {words: null}")
+        make_offline_environment("Wordy-v0 {words: null}")
 
 
 def test_observations_by_hand():
-    plain, stacked = make("CartPole-v1"), make(STACKED)
-    assert spaces_of(STACKED) == Spaces(13, 2, discrete=True)
+    plain, stacked = make_offline_environment("CartPole-v1"), make_offline_environment(STACKED)
+    assert get_policy_spaces(STACKED) == Spaces(13, 2, discrete=True)
     rows = [plain.reset(seed=4)[0]]
     first = stacked.reset(seed=4)[0]
     np.testing.assert_array_equal(first, [*rows[0], *rows[0], *rows[0], 0])
@@ -119,36 +124,36 @@ def test_observations_by_hand():
         rows.append(plain.step(action)[0])
         seen = stacked.step(action)[0]
     np.testing.assert_array_equal(seen, [*rows[1], *rows[2], *rows[3], 3])
-    assert make("CartPole-v1").observation_space.shape != stacked.observation_space.shape
+    assert make_offline_environment("CartPole-v1").observation_space.shape != stacked.observation_space.shape
 
 
 def test_continuous_actions_as_numbers():
     """Three bins for each of Hopper's three joints: what learns Q-values of discrete actions can play it."""
-    assert spaces_of("Hopper-v5 | DiscretizeAction {bins: 3}") == Spaces(11, 27, discrete=True)
+    assert get_policy_spaces("Hopper-v5 | DiscretizeAction {bins: 3}") == Spaces(11, 27, discrete=True)
 
 
 def test_random_wrappers_follow_the_seed():
     name = "CartPole-v1 | StickyAction {repeat_action_probability: 0.5}"
 
     def played():
-        env = make(name)
+        env = make_offline_environment(name)
         return [env.reset(seed=1)[0].tolist(), *(env.step(number % 2)[0].tolist() for number in range(8))]
 
     assert played() == played()
-    plain = make("CartPole-v1")
+    plain = make_offline_environment("CartPole-v1")
     assert played() != [plain.reset(seed=1)[0].tolist(), *(plain.step(number % 2)[0].tolist() for number in range(8))]
 
 
 def test_a_limit_is_in_steps_of_the_environment_inside():
-    env = make("LunarLander-v3 | RepeatAction {num_repeats: 4}", limit=8)
+    env = make_offline_environment("LunarLander-v3 | RepeatAction {num_repeats: 4}", limit=8)
     env.reset(seed=0)
     assert [env.step(0)[3] for _ in range(2)] == [False, True]
 
 
 def test_with_wrappers_it_is_another_environment():
     """D4RL's scores and the optimum of our own are of the plain ones."""
-    assert dataset_files.d4rl_reference("Hopper-v5") is not None
-    assert dataset_files.d4rl_reference("Hopper-v5 | ClipReward {max_reward: 1}") is None
+    assert dataset_files.find_d4rl_reference("Hopper-v5") is not None
+    assert dataset_files.find_d4rl_reference("Hopper-v5 | ClipReward {max_reward: 1}") is None
     assert "graph | TimeAwareObservation" not in simulators.OPTIMA
 
 
@@ -158,7 +163,7 @@ def test_a_data_set_of_it_is_learned_from(tmp_path, monkeypatch):
     kept = json.loads((data / dataset_files.METADATA).read_text())
     assert kept["posttrain"]["environment"] == STACKED
     assert "env_spec" not in kept
-    assert dataset_files.read(data).spaces.observation == 13
+    assert dataset_files.read_offline_dataset(data).spaces.observation == 13
     few = {"seeds": [0], "steps": 4, "batch_size": 8, "log_every": 2, "evaluate_episodes": 1, "hidden": [4]}
     both = {
         name: {"double": True, "target": True, "replay": True, "online": name == "online", "relabel": "none"}
@@ -184,16 +189,16 @@ class Nothing: ...
 def test_a_wrapper_of_an_installed_package(tmp_path, monkeypatch):
     (tmp_path / "their_wrappers.py").write_text(WRAPPER)
     monkeypatch.syspath_prepend(tmp_path)
-    env = make("CartPole-v1 | their_wrappers:Twice {times: 3}")
+    env = make_offline_environment("CartPole-v1 | their_wrappers:Twice {times: 3}")
     env.reset(seed=0)
     assert env.step(0)[1] == 3.0
     with pytest.raises(StageError, match=r"their_wrappers:Nothing is no wrapper of Gymnasium's kind$"):
-        make("CartPole-v1 | their_wrappers:Nothing")
+        make_offline_environment("CartPole-v1 | their_wrappers:Nothing")
     monkeypatch.chdir(tmp_path)
     with pytest.raises(
         StageError, match=r"module their_wrappers stands in the working directory; install it to use it$"
     ):
-        make("CartPole-v1 | their_wrappers:Twice")
+        make_offline_environment("CartPole-v1 | their_wrappers:Twice")
 
 
 @pytest.mark.parametrize(
@@ -208,7 +213,7 @@ def test_a_wrapper_of_an_installed_package(tmp_path, monkeypatch):
 )
 def test_what_does_not_fit_is_one_clear_line(environment, told):
     with pytest.raises(StageError, match=told) as stopped:
-        make(environment)
+        make_offline_environment(environment)
     assert str(stopped.value).startswith(f"environment {environment.partition(' {')[0]}")
     assert "\n" not in str(stopped.value)
 
@@ -269,8 +274,8 @@ LAUGHS = (
 )
 def test_arguments_that_could_stand_for_a_billion_values_are_refused_unread(text):
     with pytest.raises(ValueError, match="at most 2000 letters, without anchors and aliases"):
-        parsed(text)
+        parse_environment_name(text)
 
 
 def test_signs_within_texts_are_no_anchors():
-    assert parsed("A-v1 {a: 'x*y', b: x&y, c: '*'}")[1] == {"a": "x*y", "b": "x&y", "c": "*"}
+    assert parse_environment_name("A-v1 {a: 'x*y', b: x&y, c: '*'}")[1] == {"a": "x*y", "b": "x&y", "c": "*"}

@@ -38,7 +38,7 @@ def saved(folder, kind, spaces, more):
     torch.manual_seed(0)
     policy = kind(spaces, [700, 8], **more)  # wide: many observations are multiplied by oneDNN, one is not
     policy.normaliser.fit(1000 + 50 * torch.randn(200, 3))
-    files.save(policy, folder)
+    files.save_policy(policy, folder)
     return policy
 
 
@@ -46,13 +46,13 @@ def saved(folder, kind, spaces, more):
 def test_torchscript_takes_raw_observations_and_acts_as_the_policy_does(kind, spaces, more, tmp_path):
     policy = saved(tmp_path / "policy", kind, spaces, more)
     (tmp_path / "out").mkdir()
-    facts = export.export(tmp_path / "policy", tmp_path / "out")
+    facts = export.export_offline_policy(tmp_path / "policy", tmp_path / "out")
     assert (facts["kind"], facts["architecture"], facts["discrete"]) == ("acting", kind.__name__, spaces.discrete)
     seen = 1000 + 150 * torch.randn(1000, 3, generator=torch.Generator().manual_seed(9))
     acted = torch.jit.load(str(tmp_path / "out" / export.SCRIPT))(seen)
     torch.testing.assert_close(acted, policy.act(seen), rtol=0, atol=0 if spaces.discrete else 1e-5)
     assert len(acted.unique()) > 1, "the scaling matters"
-    again = files.load(tmp_path / "out", {kind.__name__: kind})
+    again = files.load_policy(tmp_path / "out", {kind.__name__: kind})
     assert torch.equal(again.act(seen), policy.act(seen))
 
 
@@ -65,7 +65,7 @@ def test_onnx_takes_any_number_of_observations(kind, spaces, more, tmp_path):
 
     policy = saved(tmp_path / "policy", kind, spaces, more)
     (tmp_path / "out").mkdir()
-    assert export.export(tmp_path / "policy", tmp_path / "out")["missing"] == []
+    assert export.export_offline_policy(tmp_path / "policy", tmp_path / "out")["missing"] == []
     session = onnxruntime.InferenceSession(str(tmp_path / "out" / export.ONNX))
     for count in (1, 2, 17):
         seen = 1000 + 150 * torch.randn(count, 3, generator=torch.Generator().manual_seed(count))
@@ -76,7 +76,7 @@ def test_onnx_takes_any_number_of_observations(kind, spaces, more, tmp_path):
 def test_without_its_packages_it_is_left_out_and_said(tmp_path):
     saved(tmp_path / "policy", *KINDS[0])
     (tmp_path / "out").mkdir()
-    assert export.export(tmp_path / "policy", tmp_path / "out")["missing"] == [*export.NEEDED]
+    assert export.export_offline_policy(tmp_path / "policy", tmp_path / "out")["missing"] == [*export.NEEDED]
     assert sorted(file.name for file in (tmp_path / "out").iterdir()) == [
         "config.json",
         "model.safetensors",
@@ -87,16 +87,16 @@ def test_without_its_packages_it_is_left_out_and_said(tmp_path):
 def test_what_acts_otherwise_is_one_line(tmp_path, monkeypatch):
     saved(tmp_path / "policy", *KINDS[3])
     (tmp_path / "out").mkdir()
-    monkeypatch.setattr(export, "script", lambda policy, file: lambda seen: policy.act(seen) + 1e-3)
+    monkeypatch.setattr(export, "write_torchscript", lambda policy, file: lambda seen: policy.act(seen) + 1e-3)
     with pytest.raises(DataError, match=r"policy: TorchScript does not act as the policy does$"):
-        export.export(tmp_path / "policy", tmp_path / "out")
+        export.export_offline_policy(tmp_path / "policy", tmp_path / "out")
 
 
 def test_a_table_is_no_network(tmp_path):
     table = QTable(DISCRETE, 5, 0.9)
-    files.save(table, tmp_path / "policy")
+    files.save_policy(table, tmp_path / "policy")
     with pytest.raises(DataError, match=r"policy: a QTable is no network of the present observation"):
-        export.export(tmp_path / "policy", tmp_path)
+        export.export_offline_policy(tmp_path / "policy", tmp_path)
 
 
 def test_its_numbers_are_explained_without_the_variant(tmp_path, monkeypatch, capsys):

@@ -25,12 +25,12 @@ def states(trunk, *given):
 
 @pytest.mark.parametrize("kind", tiny.ARCHITECTURES)
 def test_a_language_models_layers_carry_a_decision_transformer_that_is_saved_and_loaded(kind, tmp_path):
-    trunk = trunks.language_model(stored(kind, tmp_path / "model"), None).trunk
+    trunk = trunks.load_language_model(stored(kind, tmp_path / "model"), None).trunk
     spaces, sizes = Spaces(3, 2, False), {"context": 4, "timesteps": 9, "scale": 2.0, "targets": [1.0]}
     policy = trunks.DecisionTransformer(spaces, trunk, **sizes).eval()
     given = torch.randn(2, 4), torch.randn(2, 4, 3), torch.rand(2, 4, 2), torch.arange(4).expand(2, 4)
-    files.save(policy, tmp_path / "policy")
-    again = kinds.load(tmp_path / "policy")
+    files.save_policy(policy, tmp_path / "policy")
+    again = kinds.load_policy_of_any_kind(tmp_path / "policy")
     with torch.no_grad():
         assert torch.equal(again(*given), policy(*given))
         assert torch.allclose(policy(*given, last=True), policy(*given)[:, -1:], atol=1e-6)
@@ -42,7 +42,7 @@ def test_a_language_models_layers_carry_a_decision_transformer_that_is_saved_and
 def test_its_layers_keep_their_weights(kind, tmp_path):
     whole = tiny.ARCHITECTURES[kind]().eval()
     whole.save_pretrained(tmp_path)
-    model = trunks.language_model(tmp_path, None)
+    model = trunks.load_language_model(tmp_path, None)
     tokens = torch.randint(16, (2, 7))
     with torch.no_grad():
         embeddings = model.tokens[tokens]
@@ -57,9 +57,9 @@ def test_its_layers_keep_their_weights(kind, tmp_path):
 
 @pytest.mark.parametrize("kind", tiny.ARCHITECTURES)
 def test_another_of_its_size_has_as_many_weights_and_new_ones(kind, tmp_path):
-    model = trunks.language_model(stored(kind, tmp_path), None).trunk
+    model = trunks.load_language_model(stored(kind, tmp_path), None).trunk
     torch.manual_seed(5)
-    other = trunks.build(model.sizes)
+    other = trunks.build_trunk(model.sizes)
     counts = [sum(p.numel() for p in trunk.parameters() if p.requires_grad) for trunk in (model, other)]
     assert counts[0] == counts[1]
     x = torch.randn(1, 3, model.width)
@@ -67,7 +67,7 @@ def test_another_of_its_size_has_as_many_weights_and_new_ones(kind, tmp_path):
 
 
 def test_learned_positions_are_taken_out_and_the_vocabulary_is_forgotten(tmp_path):
-    model = trunks.language_model(stored("gpt2", tmp_path, vocab_size=500), None)
+    model = trunks.load_language_model(stored("gpt2", tmp_path, vocab_size=500), None)
     assert not model.trunk.knows_places()
     assert model.tokens.shape == (500, 32)
     assert sum(p.numel() for p in model.trunk.model.get_input_embeddings().parameters()) == 32
@@ -92,7 +92,7 @@ def test_a_model_whose_positions_cannot_be_taken_out_is_refused(tmp_path):
     ids = {"vocab_size": 8, "bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0}
     OPTForCausalLM(OPTConfig(**sizes, **ids, init_std=0.5)).save_pretrained(tmp_path)
     with pytest.raises(StageError, match="its position embeddings cannot be taken out"):
-        trunks.language_model(tmp_path, None)
+        trunks.load_language_model(tmp_path, None)
 
 
 @pytest.mark.parametrize(
@@ -103,17 +103,17 @@ def test_a_directory_without_a_model_that_can_be_loaded_is_named(tmp_path, conte
         (tmp_path / "config.json").write_text(content)
         (tmp_path / "model.safetensors").touch()
     with pytest.raises(StageError, match=f"^{tmp_path}: (holds no weights|cannot be loaded)"):
-        trunks.language_model(tmp_path, None)
+        trunks.load_language_model(tmp_path, None)
 
 
 def test_an_untied_head_stays_apart(tmp_path):
-    model = trunks.language_model(stored("llama", tmp_path, tie_word_embeddings=False), None)
+    model = trunks.load_language_model(stored("llama", tmp_path, tie_word_embeddings=False), None)
     assert model.head is not None
-    assert trunks.language_model(stored("gpt2", tmp_path / "gpt2"), None).head is None
+    assert trunks.load_language_model(stored("gpt2", tmp_path / "gpt2"), None).head is None
 
 
 @pytest.mark.skipif(not STORIES.exists(), reason=repository.needs("models/stories260K"))
 def test_a_real_small_llama_fits():
-    model = trunks.language_model(STORIES, None)
+    model = trunks.load_language_model(STORIES, None)
     hidden = states(model.trunk, torch.randn(2, 60, model.trunk.width), torch.arange(1, 60, 3))
     assert hidden.shape == (2, 20, model.trunk.width)

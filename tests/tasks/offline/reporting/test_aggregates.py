@@ -24,16 +24,21 @@ def test_the_interquartile_mean_leaves_out_a_quarter_at_each_end():
 
 
 def test_the_mean_weighs_data_sets_alike():
-    assert aggregates.mean(arrays([0, 0, 0, 0], [10])) == 5
+    assert aggregates.mean_over_datasets(arrays([0, 0, 0, 0], [10])) == 5
 
 
 def test_the_chance_of_an_improvement_by_hand():
     ones, others = arrays([1, 3], [5]), arrays([2, 3], [5])
-    assert aggregates.improvement(ones, others) == ((0 + 0 + 1 + 0.5) / 4 + 0.5) / 2
+    assert aggregates.probability_of_improvement(ones, others) == ((0 + 0 + 1 + 0.5) / 4 + 0.5) / 2
 
 
 def test_a_profile_by_hand():
-    assert aggregates.profile(arrays([0, 10], [20, 30]), [-1, 0, 15, 30]).tolist() == [1, 0.75, 0.5, 0]
+    assert aggregates.compute_performance_profile(arrays([0, 10], [20, 30]), [-1, 0, 15, 30]).tolist() == [
+        1,
+        0.75,
+        0.5,
+        0,
+    ]
 
 
 def test_they_are_what_rliable_computes():
@@ -45,12 +50,12 @@ def test_they_are_what_rliable_computes():
     chances = [
         stats.mannwhitneyu(one, other, alternative="greater").statistic / 100 for one, other in zip(x, y, strict=True)
     ]
-    assert aggregates.improvement(x, y) == pytest.approx(np.mean(chances))
+    assert aggregates.probability_of_improvement(x, y) == pytest.approx(np.mean(chances))
 
 
 def test_seeds_are_drawn_from_their_own_data_set():
     scores = arrays([0.0, 1.0], [100.0, 101.0])
-    found = aggregates.estimated(aggregates.mean, scores, np.random.default_rng(0))
+    found = aggregates.bootstrap_statistic(aggregates.mean_over_datasets, scores, np.random.default_rng(0))
     assert found.mean == 50.5
     assert (found.low, found.high) == (50, 51), "a mean of 0 or of 100 alone never comes"
 
@@ -59,7 +64,7 @@ def test_an_interval_covers_the_truth_about_as_often_as_it_says():
     draw, inside = np.random.default_rng(1), 0
     for _ in range(60):
         scores = [draw.normal(place, 10, size=10) for place in (0, 20, 40)]
-        found = aggregates.estimated(aggregates.mean, scores, draw)
+        found = aggregates.bootstrap_statistic(aggregates.mean_over_datasets, scores, draw)
         inside += found.low <= 20 <= found.high
     assert 48 <= inside <= 60
 
@@ -69,7 +74,7 @@ def test_each_variant_stands_beside_the_first():
         "BC": {"a": np.array([1.0, 2.0]), "b": np.array([3.0, 4.0])},
         "CQL": {"b": np.array([13.0, 14.0]), "a": np.array([11.0, 12.0])},
     }
-    bc, cql = aggregates.aggregates(found, "BC")
+    bc, cql = aggregates.aggregate_variants(found, "BC")
     assert (bc.variant, bc.improvement, bc.mean.mean) == ("BC", None, 2.5)
     assert cql.improvement == aggregates.Estimate(1.0, 1.0, 1.0)
     assert cql.iqm.low <= cql.iqm.mean == 12.5 <= cql.iqm.high
@@ -88,7 +93,7 @@ def test_data_sets_are_together_where_the_same_variants_were_measured_with_sever
         *(result(variant, "c", 1.0, 2.0) for variant in ("BC", "CQL")),
         *(result(variant, "d", 1.0) for variant in ("BC", "DQN")),
     ]
-    [group] = aggregates.together(found, DATA)
+    [group] = aggregates.aggregate_over_datasets(found, DATA)
     assert (group.datasets, group.beside) == (["a", "b"], "BC")
     assert [row.variant for row in group.rows] == ["DQN", "BC"]
     assert group.rows[0].mean.mean == 7.5, "scores, not returns"
@@ -98,5 +103,5 @@ def test_data_sets_are_together_where_the_same_variants_were_measured_with_sever
 
 
 def test_one_data_set_or_one_variant_is_not_put_together():
-    assert aggregates.together([result("BC", "a", 1.0, 2.0), result("BC", "b", 1.0, 2.0)], DATA) == []
-    assert aggregates.together([result("BC", "a", 1.0, 2.0), result("DT", "a", 1.0, 2.0)], DATA) == []
+    assert aggregates.aggregate_over_datasets([result("BC", "a", 1.0, 2.0), result("BC", "b", 1.0, 2.0)], DATA) == []
+    assert aggregates.aggregate_over_datasets([result("BC", "a", 1.0, 2.0), result("DT", "a", 1.0, 2.0)], DATA) == []

@@ -8,7 +8,14 @@ from tasks.common.errors import StageError
 from tasks.common.estimates import Estimate
 from tasks.offline.reporting import results
 from tasks.offline.reporting.measurements import ReturnScores
-from tasks.offline.reporting.results import VariantResult, beliefs, interval, number, stitched, table
+from tasks.offline.reporting.results import (
+    VariantResult,
+    build_beliefs,
+    build_results_table,
+    format_half_width,
+    format_rounded_number,
+    format_stitching_sentences,
+)
 from tasks.offline.reporting.tables import CLAIMED, FITTED
 
 NAN = float("nan")
@@ -52,14 +59,16 @@ def episodes(variant, target, totals):
 
 
 def test_a_seed_counts_once_whatever_its_episodes():
-    found = results.results([measured("pole", episodes("BC", NAN, {0: [1.0, 3.0], 1: [10.0, 20.0, 30.0]}))])
+    found = results.build_variant_results(
+        [measured("pole", episodes("BC", NAN, {0: [1.0, 3.0], 1: [10.0, 20.0, 30.0]}))]
+    )
     assert [one.returns for one in found] == [(2.0, 20.0)]
     assert found[0].estimate.mean == 11.0  # of all five episodes it would be 12.8
 
 
 def test_the_first_target_stands_for_the_policy():
     rows = episodes("DT", 90.0, {0: [5.0]}) + episodes("DT", 30.0, {0: [9.0]}) + episodes("DT wide", 90.0, {0: [1.0]})
-    found = results.results([measured("pole", rows)])
+    found = results.build_variant_results([measured("pole", rows)])
     assert [(one.label, one.first) for one in found] == [
         ("DT asked for 90", True),
         ("DT asked for 30", False),
@@ -70,11 +79,13 @@ def test_the_first_target_stands_for_the_policy():
 def test_two_methods_must_not_share_a_name():
     one = measured("pole", episodes("BC", NAN, {0: [1.0]}))
     with pytest.raises(StageError, match="pole: two methods have a variant named BC"):
-        results.results([one, one])
+        results.build_variant_results([one, one])
 
 
 def test_scores_by_hand_and_the_datas_own_beside_them():
-    made = table("Score", "", [result("BC", [100.0, 140.0]), result("DT", [3.0], "hop")], DATA, "reference")
+    made = build_results_table(
+        "Score", "", [result("BC", [100.0, 140.0]), result("DT", [3.0], "hop")], DATA, "reference"
+    )
     assert made.columns == ["data mean", "data best", "greedy behaviour", "BC", "DT"]
     assert [(name, [cell.text for cell in cells]) for name, cells in made.rows] == [
         ("pole", ["25.0", "60.0", "40.0", "60.0", ""]),
@@ -86,7 +97,7 @@ def test_scores_by_hand_and_the_datas_own_beside_them():
 
 def test_d4rls_scores_are_apart_and_only_where_it_has_references():
     found = [result("BC", [100.0, 140.0]), result("DT", [3.0], "hop")]
-    made = table("D4RL score", "", found, DATA, "d4rl")
+    made = build_results_table("D4RL score", "", found, DATA, "d4rl")
     assert made.columns == ["data mean", "data best", "DT"]
     assert [(name, [cell.text for cell in cells]) for name, cells in made.rows] == [("hop", ["0.0", "100", "30.0"])]
 
@@ -103,7 +114,7 @@ def test_d4rls_scores_are_apart_and_only_where_it_has_references():
 )
 def test_bold_is_above_all_others(others, best):
     found = [result("A", [19.0, 20.0, 21.0]), *(result(*other) for other in others)]
-    made = table("Return", "", found, DATA, None)
+    made = build_results_table("Return", "", found, DATA, None)
     assert made.rows[0][1][3].best is best
     assert not any(cell.best for cell in made.rows[0][1][4:])
 
@@ -130,7 +141,7 @@ def test_starts_by_hand():
     bc = measured(
         "pole", [], (), walks("BC", [(-2.0, -4.0), (-4.0, -4.0), (-9.0, -9.0)])
     )  # from start 0 one seed of two
-    assert stitched([q, bc, measured("pole", [])]) == [
+    assert format_stitching_sentences([q, bc, measured("pole", [])]) == [
         "pole: the best recorded walk is a shortest path from 1 of 3 starts.",
         "pole: Q takes a shortest path from every start; it is better than the best recorded walk "
         "from 2, most of them, "
@@ -143,7 +154,7 @@ def test_starts_by_hand():
 
 def test_a_policy_with_targets_is_told_with_its_first():
     rows = [{**row, "target": target} for target in (-1.0, -3.0) for row in walks("DT", [(-2.0,), (-2.0,), (-2.0,)])]
-    told = stitched([measured("pole", [], (), rows)])
+    told = format_stitching_sentences([measured("pole", [], (), rows)])
     assert len(told) == 2
     assert told[1].startswith(f"pole: DT asked for {MINUS}1 takes")
 
@@ -155,15 +166,15 @@ def test_beliefs_by_hand():
         return {**key, "value": value, "truth": truth}
 
     rows = [row(seed, CLAIMED, 50.0 + seed, 10.0 + seed) for seed in range(3)]
-    (one,) = beliefs(measured("pole", [], rows + [row(seed, FITTED, 11.0, 10.0 + seed) for seed in range(3)]))
+    (one,) = build_beliefs(measured("pole", [], rows + [row(seed, FITTED, 11.0, 10.0 + seed) for seed in range(3)]))
     assert one.truth.mean == 11.0
     assert one.claimed.mean == 51.0
     assert one.fitted == Estimate(11.0, 11.0, 11.0)
     assert one.verdict == "over-estimated"
     assert (one.cut_told, one.moving_told) == ("25 % of the episodes cut off", "not settled in 1 of 3 seeds")
-    (under,) = beliefs(measured("pole", [], [{**row, "value": -row["value"]} for row in rows]))
+    (under,) = build_beliefs(measured("pole", [], [{**row, "value": -row["value"]} for row in rows]))
     assert (under.verdict, under.fitted) == ("under-estimated", None)
-    (alone,) = beliefs(measured("pole", [], rows[:1]))
+    (alone,) = build_beliefs(measured("pole", [], rows[:1]))
     assert alone.verdict == ""
 
 
@@ -180,16 +191,16 @@ def test_beliefs_by_hand():
     ],
 )
 def test_numbers_as_people_read_them(value, told):
-    assert number(value) == told
+    assert format_rounded_number(value) == told
 
 
 def test_chosen_numbers_as_they_were_written():
-    assert [results.exactly(value) for value in (3600.0, -1.0, 0.5)] == ["3,600", MINUS + "1", "0.5"]
+    assert [results.format_exact_number(value) for value in (3600.0, -1.0, 0.5)] == ["3,600", MINUS + "1", "0.5"]
 
 
 def test_an_interval_without_bounds_is_no_interval():
-    assert interval(Estimate(1.0, 0.5, 1.5)) == "± 0.5"
-    assert interval(Estimate(1.0, -float("inf"), float("inf"))) == "one seed"
+    assert format_half_width(Estimate(1.0, 0.5, 1.5)) == "± 0.5"
+    assert format_half_width(Estimate(1.0, -float("inf"), float("inf"))) == "one seed"
 
 
 def test_what_was_evaluated_once_is_said_to_have_no_curve():
@@ -199,6 +210,8 @@ def test_what_was_evaluated_once_is_said_to_have_no_curve():
     def of(*rows):
         return replace(measured("pole", []), progress=pd.DataFrame([row for part in rows for row in part]))
 
-    assert results.without_curve([of(progress("BC", [5, 10]))]) == []
-    told = results.without_curve([of(progress("Q", [9])), of(progress("BC", [5, 10]), progress("DT", [10]))])
+    assert results.format_variants_without_curve([of(progress("BC", [5, 10]))]) == []
+    told = results.format_variants_without_curve(
+        [of(progress("Q", [9])), of(progress("BC", [5, 10]), progress("DT", [10]))]
+    )
     assert told == ["Evaluated only once, at the end, and so without a curve: Q on pole, DT on pole."]

@@ -7,7 +7,7 @@ from tasks.algorithms.offline.networks.mlp import QValues
 from tasks.algorithms.offline.transition_tensors import Spaces
 from tasks.offline.configs.returns import FittedQConfig
 from tasks.offline.datasets import dataset_files
-from tasks.offline.environments.rollouts import as_player, play
+from tasks.offline.environments.rollouts import play_seeded_episodes, wrap_as_player
 from tasks.offline.environments.simulators import GRAPH, WALK
 from tasks.offline.reporting import value_estimates
 from tests.tasks.offline.worlds import record
@@ -41,7 +41,7 @@ def lost():
 
 
 def played(policy):
-    return play("graph", as_player(policy), 19, 0)
+    return play_seeded_episodes("graph", wrap_as_player(policy), 19, 0)
 
 
 def test_a_walk_goes_on_past_the_time_limit_as_q_values_have_it():
@@ -50,7 +50,7 @@ def test_a_walk_goes_on_past_the_time_limit_as_q_values_have_it():
     seen = played(policy)
     assert lost().any()
     assert (seen.lengths[lost()] == WALK).all()
-    found = value_estimates.truth("graph", as_player(policy), seen, GAMMA, 0)
+    found = value_estimates.measure_true_return("graph", wrap_as_player(policy), seen, GAMMA, 0)
     assert lost().all() or (seen.lengths[~lost()] < WALK).all()
     ended = seen.discounted(GAMMA)
     expected = np.where(lost(), -1 / (1 - GAMMA), ended).mean()
@@ -61,10 +61,10 @@ def test_a_walk_goes_on_past_the_time_limit_as_q_values_have_it():
 
 def test_what_arrives_is_played_once(monkeypatch):
     seen = played(towards(SHORTEST))
-    monkeypatch.setattr(value_estimates, "play", lambda *_, **__: pytest.fail("played again"))
-    found = value_estimates.truth("graph", as_player(towards(SHORTEST)), seen, GAMMA, 0)
+    monkeypatch.setattr(value_estimates, "play_seeded_episodes", lambda *_, **__: pytest.fail("played again"))
+    found = value_estimates.measure_true_return("graph", wrap_as_player(towards(SHORTEST)), seen, GAMMA, 0)
     assert found == value_estimates.Truth(pytest.approx(GOOD.mean()), 0.0)
-    assert value_estimates.truth("graph", as_player(towards(LONGEST)), seen, 0.0, 0).value == -1.0, (
+    assert value_estimates.measure_true_return("graph", wrap_as_player(towards(LONGEST)), seen, 0.0, 0).value == -1.0, (
         "one step is the horizon"
     )
 
@@ -72,7 +72,7 @@ def test_what_arrives_is_played_once(monkeypatch):
 def test_without_a_discount_it_is_told_how_much_was_cut_off():
     policy = towards(LONGEST)
     seen = played(policy)
-    found = value_estimates.truth("graph", as_player(policy), seen, 1.0, 0)
+    found = value_estimates.measure_true_return("graph", wrap_as_player(policy), seen, 1.0, 0)
     assert found.value == seen.returns.mean()
     assert found.cut == lost().mean()
 
@@ -80,7 +80,7 @@ def test_without_a_discount_it_is_told_how_much_was_cut_off():
 @pytest.fixture(scope="module")
 def recording(tmp_path_factory):
     """Random walks in the graph."""
-    return dataset_files.read(record(tmp_path_factory.mktemp("walks") / "graph-200", "graph", 200))
+    return dataset_files.read_offline_dataset(record(tmp_path_factory.mktemp("walks") / "graph-200", "graph", 200))
 
 
 def test_the_graph_s_true_value_is_reached_within_the_tolerance(recording):
@@ -91,9 +91,11 @@ def test_the_graph_s_true_value_is_reached_within_the_tolerance(recording):
     settings = {"batch_size": 128, "hidden": [], "learning_rate": 0.05, "target_rate": 0.5}
     config = FittedQConfig(most_steps=20_000, seeds=1, tolerance=0.05, **settings)
     policies = [towards(SHORTEST), towards(LONGEST)]
-    fits = value_estimates.fitted(config, policies, [0, 0], recording, played(policies[0]).initial, GAMMA)
+    fits = value_estimates.run_fitted_q_evaluation(
+        config, policies, [0, 0], recording, played(policies[0]).initial, GAMMA
+    )
     for policy, fit in zip(policies, fits, strict=True):
-        expected = value_estimates.truth("graph", as_player(policy), played(policy), GAMMA, 0).value
+        expected = value_estimates.measure_true_return("graph", wrap_as_player(policy), played(policy), GAMMA, 0).value
         assert fit.converged
         assert fit.curve[-1]["step"] < 20_000
-        assert fit.value == pytest.approx(expected, abs=config.tolerance * fitted_q.scale(data, GAMMA))
+        assert fit.value == pytest.approx(expected, abs=config.tolerance * fitted_q.compute_return_scale(data, GAMMA))

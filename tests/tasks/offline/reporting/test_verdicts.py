@@ -6,9 +6,9 @@ from hypothesis import given
 from scipy import stats
 
 from tasks.common.errors import StageError
-from tasks.common.estimates import difference
+from tasks.common.estimates import estimate_welch_difference
 from tasks.offline.reporting.results import VariantResult
-from tasks.offline.reporting.verdicts import OfflineVerdict, headline, judge
+from tasks.offline.reporting.verdicts import OfflineVerdict, judge_offline_expectation, summarize_verdicts
 
 NAN = float("nan")
 MINUS = "\N{MINUS SIGN}"
@@ -57,7 +57,7 @@ FOUND = [
     ],
 )
 def test_expectations(higher, lower, came, told):
-    verdict = judge(higher, lower, "pole", FOUND, DATA)
+    verdict = judge_offline_expectation(higher, lower, "pole", FOUND, DATA)
     assert verdict.came == came
     assert told in verdict.sentence
 
@@ -65,7 +65,7 @@ def test_expectations(higher, lower, came, told):
 def test_intervals_that_overlap_may_belong_to_a_clear_difference():
     """1.0 +- 2.48 and 5.0 +- 2.48 overlap; their difference is 4 +- 2.27."""
     ones, others = [4.0, 5.0, 6.0], [0.0, 1.0, 2.0]
-    found = difference(ones, others)
+    found = estimate_welch_difference(ones, others)
     assert (found.low, found.high) == pytest.approx((4 - 2.2669, 4 + 2.2669), abs=1e-4)
 
 
@@ -75,7 +75,7 @@ VALUES = st.lists(st.floats(-1e3, 1e3).map(lambda x: round(x, 3)), min_size=2, m
 @pytest.mark.filterwarnings("ignore:Precision loss")
 @given(VALUES, VALUES)
 def test_the_interval_is_welchs(ones, others):
-    found = difference(ones, others)
+    found = estimate_welch_difference(ones, others)
     if len({*ones}) == len({*others}) == 1:
         assert found.low == found.high == found.mean
         return
@@ -88,21 +88,21 @@ def test_the_interval_is_welchs(ones, others):
 def test_a_fact_has_no_spread(values, fact):
     if len({*values}) > 1:
         theirs = stats.ttest_1samp(values, fact).confidence_interval(0.95)
-        found = difference(values, [fact])
+        found = estimate_welch_difference(values, [fact])
         assert (found.low, found.high) == pytest.approx((theirs.low - fact, theirs.high - fact), rel=1e-6, abs=1e-6)
 
 
 def test_one_value_against_one_bounds_nothing():
-    assert difference([3.0], [1.0]).low == -float("inf")
+    assert estimate_welch_difference([3.0], [1.0]).low == -float("inf")
     with pytest.raises(ValueError, match="one value for each seed"):
-        difference([], [1.0])
+        estimate_welch_difference([], [1.0])
 
 
 def test_one_clear_line_for_an_expectation_of_something_else():
     with pytest.raises(StageError, match=r"expectations: no TD3 on pole; there are CQL, DQN, .*greedy behaviour"):
-        judge("TD3", "DQN", "pole", FOUND, DATA)
+        judge_offline_expectation("TD3", "DQN", "pole", FOUND, DATA)
     with pytest.raises(StageError, match="expectations: no data set pool; there are pole"):
-        judge("CQL", "DQN", "pool", FOUND, DATA)
+        judge_offline_expectation("CQL", "DQN", "pool", FOUND, DATA)
 
 
 @pytest.mark.parametrize(
@@ -123,4 +123,4 @@ def test_one_clear_line_for_an_expectation_of_something_else():
     ],
 )
 def test_the_headline_counts(came, told):
-    assert headline([OfflineVerdict(one, "") for one in came]) == told
+    assert summarize_verdicts([OfflineVerdict(one, "") for one in came]) == told

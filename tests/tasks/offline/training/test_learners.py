@@ -9,7 +9,7 @@ import torch
 from tasks.algorithms.offline import bc as algorithm
 from tasks.common import checkpoints
 from tasks.offline import bc
-from tasks.offline.environments.rollouts import EVALUATION_SEED, as_player, play
+from tasks.offline.environments.rollouts import EVALUATION_SEED, play_seeded_episodes, wrap_as_player
 from tasks.offline.policies import kinds
 from tasks.offline.training import learners
 from tests.tasks.offline.worlds import record
@@ -85,8 +85,8 @@ def test_the_policy_kept_is_the_one_that_was_evaluated_last(trained):
     out, _ = trained
     returns = pd.read_csv(out / "returns.csv").groupby(["variant", "seed"])["return"].last()
     for (variant, seed), expected in returns.items():
-        policy = kinds.load(out / variant / f"seed-{seed}")
-        played = play("graph", as_player(policy), 4, EVALUATION_SEED)
+        policy = kinds.load_policy_of_any_kind(out / variant / f"seed-{seed}")
+        played = play_seeded_episodes("graph", wrap_as_player(policy), 4, EVALUATION_SEED)
         assert played.returns.mean() == pytest.approx(expected)
 
 
@@ -183,7 +183,7 @@ def test_a_fault_after_the_last_training_trains_nothing_again(data, tmp_path, mo
     with monkeypatch.context() as patched:
         patched.setattr(algorithm, "fit", until_killed(-1, steps))
         with monkeypatch.context() as faulty:
-            faulty.setattr(learners.tables, "mean_row", lambda rows: 1 / 0)
+            faulty.setattr(learners.tables, "compute_mean_row", lambda rows: 1 / 0)
             with pytest.raises(ZeroDivisionError):
                 made(data, tmp_path / "out")
         assert len(steps) == 4 * 25

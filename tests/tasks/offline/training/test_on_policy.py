@@ -12,7 +12,7 @@ STEPS, COPIES = 60, 3
 def collected(environment, seed=0, parts=(STEPS,)):
     """The collector after it has collected `parts`, and the rollouts."""
     torch.manual_seed(0)
-    policy = Behaviour(simulators.spaces_of(environment), [4])
+    policy = Behaviour(simulators.get_policy_spaces(environment), [4])
     collector, generator = VectorCollector(environment, COPIES, seed), torch.Generator().manual_seed(seed)
     rollouts = [collector.collect(policy, steps, generator) for steps in parts]
     collector.close()
@@ -52,7 +52,7 @@ def test_an_episode_goes_on_over_rollouts():
 def test_every_whole_episode_is_kept_until_it_ended():
     collector, (rollout,) = collected("graph")
     kept = collector.ended_by(STEPS * COPIES)
-    episodes.check(kept, 20, 3, discrete=True)
+    episodes.check_episodes(kept, 20, 3, discrete=True)
     assert len(kept) == int(rollout.ended.sum()), "all that ended"
     first, copy = min((int(rollout.ended[:, n].int().argmax()), n) for n in range(COPIES))
     assert kept[0].observations[:-1].tolist() == rollout.observations[: first + 1, copy].tolist()

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from tasks.algorithms.offline.networks.critics import Critics, bellman, follow, squared_errors
+from tasks.algorithms.offline.networks.critics import Critics, bellman_targets, polyak_update, sum_mean_squared_errors
 from tasks.algorithms.offline.transition_tensors import Spaces, TransitionBatch
 
 
@@ -32,16 +32,16 @@ def test_a_truncated_episode_is_bootstrapped_a_terminated_one_is_not():
     nothing = torch.zeros(2, 1)
     truncated_then_terminated = torch.tensor([False, True])
     batch = TransitionBatch(nothing, nothing, torch.tensor([1.0, 2.0]), nothing, truncated_then_terminated)
-    assert bellman(batch, torch.tensor([10.0, 10.0]), 0.9).tolist() == [10.0, 2.0]
+    assert bellman_targets(batch, torch.tensor([10.0, 10.0]), 0.9).tolist() == [10.0, 2.0]
 
 
 def test_errors_are_means_over_the_batch_and_a_sum_over_critics():
     q, targets = torch.tensor([[1.0, 2.0], [0.0, 4.0]]), torch.tensor([1.0, 1.0])
-    assert squared_errors(q, targets).item() == pytest.approx((0 + 1) / 2 + (1 + 9) / 2)
+    assert sum_mean_squared_errors(q, targets).item() == pytest.approx((0 + 1) / 2 + (1 + 9) / 2)
 
 
 def test_a_target_goes_its_share_of_the_way():
     source, target = torch.nn.Linear(2, 1), torch.nn.Linear(2, 1)
     before = target.weight.detach().clone()
-    follow(target, source, 0.25)
+    polyak_update(target, source, 0.25)
     torch.testing.assert_close(target.weight.detach(), 0.75 * before + 0.25 * source.weight.detach())
