@@ -65,7 +65,10 @@ class Commits:
             if code.module(module):
                 reached = StageReach(code, module, registries.list_chosen_modules(name, choices))
                 code.looked_at = frozenset(LOOKED_AT)
-                as_now = {"files": self._files(code, module), "definitions": hash_canonical_repr(reached.digests())}
+                as_now = {
+                    "files": self._hash_imported_modules(code, module),
+                    "definitions": hash_canonical_repr(reached.digests()),
+                }
                 code.looked_at = _list_docstring_readers(reached)
                 versions[name] = {**as_now, "looked_at": hash_canonical_repr(reached.digests())}
         return versions
@@ -80,7 +83,7 @@ class Commits:
             self._contents[blob] = self._git.stdout.read(size + 1)[:size]
         return self._contents[blob]
 
-    def _files(self, code: PackageCode, stage: str) -> str:
+    def _hash_imported_modules(self, code: PackageCode, stage: str) -> str:
         """The hash of all modules that a stage imports, directly or not."""
         found, waiting = dict[str, str](), [stage]
         while waiting:
@@ -88,11 +91,11 @@ class Commits:
             module = code.module(name)
             if module is None or name in found:
                 continue
-            found[name] = self._all_of(module)
+            found[name] = self._hash_module(module)
             waiting += [*module.imported, *(one for part in (*module.parts, *module.program) for one in part.modules)]
         return hash_canonical_repr(found)
 
-    def _all_of(self, module: Module) -> str:
+    def _hash_module(self, module: Module) -> str:
         if id(module) not in self._whole:
             parts = [*module.parts, *module.program]
             self._whole[id(module)] = hash_canonical_repr(

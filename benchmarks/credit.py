@@ -110,14 +110,14 @@ class Moments:
         self.squares += float(one.double().square().sum())
         self.number += 1
 
-    def mean_square(self) -> float:
+    def squared_norm_of_mean(self) -> float:
         """The squared length of the expected vector, without bias: the mean product of two different draws."""
         assert self.whole is not None
         return (float(self.whole.square().sum()) - self.squares) / (self.number * (self.number - 1))
 
     def variance(self) -> float:
         """The expected squared distance of a draw from the expected vector, without bias."""
-        return self.squares / self.number - self.mean_square()
+        return self.squares / self.number - self.squared_norm_of_mean()
 
 
 def train_cloned_policy(folder: Path, seed: int, orchard: int, quick: bool) -> Path:
@@ -175,11 +175,11 @@ def measure_noise_and_bias(
         for name, one in found.items():
             gradients[name].add(one)
             differences[name].add(one - found[unbiased])
-    signal = gradients[unbiased].mean_square() or nan  # a quick clone may never have earned anything
+    signal = gradients[unbiased].squared_norm_of_mean() or nan  # a quick clone may never have earned anything
     return {
         name: (
             gradients[name].variance() / signal,
-            differences[name].mean_square() / signal if name != unbiased else 0.0,
+            differences[name].squared_norm_of_mean() / signal if name != unbiased else 0.0,
         )
         for name in chosen
     }

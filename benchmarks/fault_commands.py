@@ -49,7 +49,7 @@ class Command:
                 start_new_session=True,
             )
 
-    def signalled(self, kind: str, moment: float, which: float, at_server: bool = False) -> list[str]:
+    def run_with_signal(self, kind: str, moment: float, which: float, at_server: bool = False) -> list[str]:
         """Send a signal to one process of a run after this share of its usual time; then make a plain run.
 
         With `at_server` it goes to Prefect's server or to the process that keeps it, once there is one; the run may

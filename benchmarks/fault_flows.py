@@ -59,7 +59,7 @@ class Flows:
         assert flows.start("preset", "tiny").wait(LIMIT) == 0
         return flows
 
-    def undisturbed(self, flow: str) -> dict[str, str]:
+    def run_undisturbed_once(self, flow: str) -> dict[str, str]:
         """The outs of a run that nothing disturbs, which is made when first asked for, before the flow's first trial;
         its results are deleted.
         """
@@ -106,13 +106,13 @@ class Flows:
                 path.unlink(missing_ok=True)
         self.stops = 0
 
-    def signalled(self, flow: str, kind: str, seconds: float, which: float, last: bool) -> tuple[bool, list[str]]:
+    def run_with_signal(self, flow: str, kind: str, seconds: float, which: float, last: bool) -> tuple[bool, list[str]]:
         """Send a signal to one of the run's processes some seconds after its start; whether the round is over, and what
         is wrong.
 
         With `last` the round ends with it.
         """
-        self.undisturbed(flow)
+        self.run_undisturbed_once(flow)
         run = self.start("run", flow)
         with contextlib.suppress(subprocess.TimeoutExpired):
             run.wait(seconds)
@@ -131,11 +131,11 @@ class Flows:
         self.stops += 1
         if ended and self.stops < ROUND and not last and not found:
             return False, []
-        found += self.mended(flow)
+        found += self.rerun_and_find_faults(flow)
         self.clean()
         return True, found
 
-    def mended(self, flow: str) -> list[str]:
+    def rerun_and_find_faults(self, flow: str) -> list[str]:
         """Make a plain run; what is wrong after it."""
         if (ended := self.start("run", flow).wait(LIMIT)) != 0:
             return [f"the next run ends with exit {ended}: {self.said()[-500:]}"]

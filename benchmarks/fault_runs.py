@@ -242,7 +242,7 @@ class Toy:
             assert status == 0, count
             return int(count)
 
-    def trial(self, n: int, code: str | None) -> list[str]:
+    def run_trial(self, n: int, code: str | None) -> list[str]:
         """Let the n-th change fail with this error code, or kill the process before it; then make a plain run."""
         with self.copy() as root:
 

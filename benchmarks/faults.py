@@ -63,7 +63,7 @@ def run_kill_trials(scratch: Path, sample: int | None, rng: random.Random) -> It
     for situation in SITUATIONS:
         toy = Toy.prepared(scratch / situation, situation)
         for n in sample_trials(range(1, toy.changes() + 1), sample and -(-sample // len(SITUATIONS)), rng):
-            yield f"{situation}, kill at change {n}", toy.trial(n, None)
+            yield f"{situation}, kill at change {n}", toy.run_trial(n, None)
 
 
 def run_disk_error_trials(scratch: Path, sample: int | None, rng: random.Random) -> Iterator[tuple[str, list[str]]]:
@@ -72,7 +72,7 @@ def run_disk_error_trials(scratch: Path, sample: int | None, rng: random.Random)
         toy = Toy.prepared(scratch / situation, situation)
         for n in sample_trials(range(1, toy.changes() + 1), sample and -(-sample // len(SITUATIONS)), rng):
             code = rng.choice([*ERRORS])
-            yield f"{situation}, {code} at change {n}", toy.trial(n, code)
+            yield f"{situation}, {code} at change {n}", toy.run_trial(n, code)
 
 
 def run_signal_trials(scratch: Path, sample: int | None, rng: random.Random) -> Iterator[tuple[str, list[str]]]:
@@ -80,7 +80,10 @@ def run_signal_trials(scratch: Path, sample: int | None, rng: random.Random) -> 
     command = fault_commands.Command.prepared(scratch / "command")
     for number in range(sample or MANY_SIGNALS):
         kind, moment, which = rng.choice(SIGNALS), rng.random(), rng.random()
-        yield f"{kind} at {moment:.3f} to process {which:.3f}, trial {number}", command.signalled(kind, moment, which)
+        yield (
+            f"{kind} at {moment:.3f} to process {which:.3f}, trial {number}",
+            command.run_with_signal(kind, moment, which),
+        )
 
 
 def run_server_signal_trials(scratch: Path, sample: int | None, rng: random.Random) -> Iterator[tuple[str, list[str]]]:
@@ -88,7 +91,7 @@ def run_server_signal_trials(scratch: Path, sample: int | None, rng: random.Rand
     command = fault_commands.Command.prepared(scratch / "command")
     for number in range(sample or MANY_SIGNALS):
         kind, moment, which = rng.choice(SIGNALS), rng.random(), rng.random()
-        faults = command.signalled(kind, moment, which, at_server=True)
+        faults = command.run_with_signal(kind, moment, which, at_server=True)
         yield f"{kind} at {moment:.3f} to process {which:.3f} of the server, trial {number}", faults
 
 
@@ -101,7 +104,7 @@ def run_flow_signal_trials(scratch: Path, sample: int | None, rng: random.Random
     trials = sample or MANY_SIGNALS
     for number in range(trials):
         kind, moment, which = rng.choice(SIGNALS), rng.uniform(0, LATEST), rng.random()
-        over, faults = real.signalled(flow, kind, moment, which, last=number == trials - 1)
+        over, faults = real.run_with_signal(flow, kind, moment, which, last=number == trials - 1)
         yield f"{flow}, {kind} after {moment:.2f} s to process {which:.3f}, trial {number}", faults
         if over:
             flow, *others = [*others, flow]

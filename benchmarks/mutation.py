@@ -174,7 +174,7 @@ class Trials:
             for command in (["init", "--quiet"], ["add", "."], [*who, "commit", "--quiet", "--message", "copy"]):
                 subprocess.run(["git", *command], cwd=copy, check=True)
 
-    def source_with(self, mutant: Mutant) -> tuple[str, str] | None:
+    def build_mutated_source(self, mutant: Mutant) -> tuple[str, str] | None:
         """The module that has the function now, and its text with the fault; None if the function's lines are gone."""
         candidates = [mutant.module, *(file for file in self.reach.files if _has_same_file_name(file, mutant.module))]
         for module in dict.fromkeys(candidates):
@@ -191,7 +191,7 @@ class Trials:
 
     def start(self, mutant: Mutant) -> bool:
         """Begin to try it in a free copy; False if there is nothing to try."""
-        found = self.source_with(mutant)
+        found = self.build_mutated_source(mutant)
         if found is None:
             return False
         module, text = found

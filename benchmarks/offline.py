@@ -113,11 +113,14 @@ class Speed:
     def measured(cls) -> "Speed":
         """In products of 2,560 x 256 by 256, the faster of torch's and ours."""
         x, theirs, ours = torch.randn(2560, 256), nn.Linear(256, 256), linear.Linear(256, 256)
-        return cls(max(cls._best(theirs, x), cls._best(ours, x)), cls._best(theirs.bfloat16(), x.bfloat16()))
+        return cls(
+            max(cls._measure_best_speed(theirs, x), cls._measure_best_speed(ours, x)),
+            cls._measure_best_speed(theirs.bfloat16(), x.bfloat16()),
+        )
 
     @staticmethod
     @torch.no_grad()
-    def _best(layer: nn.Linear, x: Tensor) -> float:
+    def _measure_best_speed(layer: nn.Linear, x: Tensor) -> float:
         times = []
         for _ in range(50):
             began = time.process_time()

@@ -50,7 +50,7 @@ class Gate:
             torch.cuda.synchronize()
         return time.perf_counter()
 
-    def ready(self) -> None:
+    def report_ready(self) -> None:
         """Report that everything is loaded."""
         self.pipe.send(self.memory())
 

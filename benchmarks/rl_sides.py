@@ -32,7 +32,7 @@ CLIP_LOW, CLIP_HIGH, DPO_BETA, PAD = 0.2, 0.28, 0.1, 0
 class Gate(Protocol):
     """Starts and times one step after another."""
 
-    def ready(self) -> None:
+    def report_ready(self) -> None:
         """Report that everything is loaded."""
 
     def begin(self) -> None:
@@ -168,7 +168,7 @@ def run_our_steps(case: Case, gate: Gate) -> None:
         steps = dpo.fit(
             model, [pairs] * case.steps, build_adamw_optimizer(model, case), reference=known, objective=DPO_OBJECTIVE
         )
-    gate.ready()
+    gate.report_ready()
     for _ in range(case.steps):
         gate.begin()
         next(steps)
@@ -195,7 +195,7 @@ def run_trl_steps(case: Case, gate: Gate) -> None:
         trainer = (_build_grpo_trainer if case.algorithm == "grpo" else _build_dpo_trainer)(case, gate, folder)
         trainer.add_callback(Turns())
         trainer.remove_callback(transformers.PrinterCallback)
-        gate.ready()
+        gate.report_ready()
         trainer.train()
 
 

@@ -212,7 +212,7 @@ class Site:
             if "flows.workers.attempt" in get_command_words(one)
         ]
 
-    def busy(self) -> str | None:
+    def find_busy_worker(self) -> str | None:
         """The worker whose attempt writes lines at this moment."""
         notes = self.notes()
         for name in self.workers:

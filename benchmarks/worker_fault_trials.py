@@ -41,13 +41,13 @@ class Trial:
         """What the commands of this trial have written."""
         return self.site.notes()[self.before :]
 
-    def until_writing(self) -> str:
+    def wait_until_writing(self) -> str:
         """Wait until a command has written a random number of its lines; the worker that runs it."""
         line = self.rng.randint(1, 22)
         wait_for_condition(lambda: any(note.number >= line for note in self.notes()), LIMIT, "a stage that writes")
-        return str(wait_for_condition(self.site.busy, 5.0, "the worker of the stage"))
+        return str(wait_for_condition(self.site.find_busy_worker, 5.0, "the worker of the stage"))
 
-    def killed_in_mlflow(self) -> int:
+    def count_killed_runs(self) -> int:
         """How many runs of stages are marked as killed there."""
         database = self.site.one / "mlruns/mlflow.db"
         if not database.exists():
@@ -58,11 +58,11 @@ class Trial:
                 return int(records.execute(asked).fetchone()[0])
         return 0
 
-    def await_notice(self, before: int, seconds: float = SOON) -> None:
+    def record_notice_seconds(self, before: int, seconds: float = SOON) -> None:
         """Measure how long it takes until MLflow has one more killed run."""
         began = time.monotonic()
         with contextlib.suppress(TimeoutError):
-            wait_for_condition(lambda: self.killed_in_mlflow() > before, seconds, "")
+            wait_for_condition(lambda: self.count_killed_runs() > before, seconds, "")
             self.noticed = time.monotonic() - began
             return
         self.faults.append(f"no attempt was marked as killed within {seconds:.0f} s")
@@ -70,45 +70,45 @@ class Trial:
 
 def kill_worker(trial: Trial) -> None:
     """The worker's process is killed with -9"""
-    name, before = trial.until_writing(), trial.killed_in_mlflow()
+    name, before = trial.wait_until_writing(), trial.count_killed_runs()
     trial.site.workers.pop(name).kill()
-    trial.await_notice(before)
+    trial.record_notice_seconds(before)
 
 
 def kill_attempt(trial: Trial) -> None:
     """The attempt's process alone is killed with -9"""
-    name, before = trial.until_writing(), trial.killed_in_mlflow()
+    name, before = trial.wait_until_writing(), trial.count_killed_runs()
     for process in trial.site.attempts(name):
         process.kill()
-    trial.await_notice(before)
+    trial.record_notice_seconds(before)
 
 
 def suspend_worker(trial: Trial) -> None:
     """The worker's process alone is stopped and goes on later"""
-    name = trial.until_writing()
+    name = trial.wait_until_writing()
     _suspend_and_resume(trial, [psutil.Process(trial.site.workers[name].pid)], lost=False)
 
 
 def suspend_attempt(trial: Trial) -> None:
     """The attempt's process alone is stopped and goes on later"""
-    name = trial.until_writing()
+    name = trial.wait_until_writing()
     _suspend_and_resume(trial, trial.site.attempts(name), lost=True)
 
 
 def suspend_worker_tree(trial: Trial) -> None:
     """Worker, attempt and command are stopped and go on later"""
-    name = trial.until_writing()
+    name = trial.wait_until_writing()
     worker = trial.site.workers[name].pid
     _suspend_and_resume(trial, [psutil.Process(worker), *list_descendant_processes(worker)], lost=True)
 
 
 def _suspend_and_resume(trial: Trial, processes: list[psutil.Process], lost: bool) -> None:
-    before, began, seconds = trial.killed_in_mlflow(), time.monotonic(), trial.rng.uniform(*STOPPED)
+    before, began, seconds = trial.count_killed_runs(), time.monotonic(), trial.rng.uniform(*STOPPED)
     for process in processes:
         process.suspend()
     try:
         if lost:
-            trial.await_notice(before, seconds=max(seconds, 45.0))
+            trial.record_notice_seconds(before, seconds=max(seconds, 45.0))
         time.sleep(max(began + seconds - time.monotonic(), 0.0))
     finally:
         for process in processes:
@@ -118,7 +118,7 @@ def _suspend_and_resume(trial: Trial, processes: list[psutil.Process], lost: boo
 
 def kill_and_restart_coordinator(trial: Trial) -> None:
     """The coordinator is killed with -9 and started again"""
-    trial.until_writing()
+    trial.wait_until_writing()
     pids = {note.pid for note in trial.notes()}
     os.killpg(trial.run.pid, signal.SIGKILL)
     trial.run.wait()
@@ -131,7 +131,7 @@ def kill_and_restart_coordinator(trial: Trial) -> None:
 
 def interrupt_and_restart_coordinator(trial: Trial) -> None:
     """The coordinator is stopped with Ctrl-C and started again"""
-    trial.until_writing()
+    trial.wait_until_writing()
     os.kill(trial.run.pid, signal.SIGINT)
     if trial.run.wait(LIMIT) != 130:
         trial.faults.append(f"exit status {trial.run.returncode} after Ctrl-C")
@@ -140,7 +140,7 @@ def interrupt_and_restart_coordinator(trial: Trial) -> None:
 
 def kill_and_restart_server(trial: Trial) -> None:
     """Prefect's server is killed with -9 and started again"""
-    trial.until_writing()
+    trial.wait_until_writing()
     site = trial.site
     assert site.server is not None
     os.killpg(site.server.pid, signal.SIGKILL)
@@ -151,10 +151,10 @@ def kill_and_restart_server(trial: Trial) -> None:
 
 def stop_worker_by_signal(trial: Trial) -> None:
     """The worker is stopped with Ctrl-C or SIGTERM"""
-    name, before = trial.until_writing(), trial.killed_in_mlflow()
+    name, before = trial.wait_until_writing(), trial.count_killed_runs()
     worker = trial.site.workers.pop(name)
     worker.send_signal(trial.rng.choice([signal.SIGINT, signal.SIGTERM]))
-    trial.await_notice(before)
+    trial.record_notice_seconds(before)
     with contextlib.suppress(subprocess.TimeoutExpired):
         worker.wait(SOON)
         return
@@ -163,7 +163,7 @@ def stop_worker_by_signal(trial: Trial) -> None:
 
 def move_remote_away(trial: Trial) -> None:
     """DVC's remote is away when the outs are sent"""
-    trial.until_writing()
+    trial.wait_until_writing()
     away = trial.site.remote.with_name("away")
     trial.site.remote.rename(away)
     time.sleep(trial.rng.uniform(*STOPPED))
@@ -172,7 +172,7 @@ def move_remote_away(trial: Trial) -> None:
 
 def fill_remote(trial: Trial) -> None:
     """DVC's remote is full when the outs are sent"""
-    trial.until_writing()
+    trial.wait_until_writing()
     remote = trial.site.remote
     held = sum(2**13 + file.stat().st_size for file in remote.rglob("*"))
     kept = remote.with_name("kept")
@@ -192,14 +192,14 @@ def fill_remote(trial: Trial) -> None:
 
 def kill_attempt_during_push(trial: Trial) -> None:
     """The attempt is killed with -9 while it sends an out"""
-    trial.until_writing()
-    before = trial.killed_in_mlflow()
+    trial.wait_until_writing()
+    before = trial.count_killed_runs()
     partial: Callable[[], list[Path]] = lambda: [*trial.site.remote.glob("files/md5/*/.*")]  # noqa: E731
     old = {*partial()}
     wait_for_condition(lambda: {*partial()} - old, LIMIT, "an object on its way")
     for process in trial.site.attempts():
         process.kill()
-    trial.await_notice(before)
+    trial.record_notice_seconds(before)
 
 
 def run_with_torn_input(trial: Trial) -> None:
@@ -209,7 +209,7 @@ def run_with_torn_input(trial: Trial) -> None:
 
 def damage_pushed_out(trial: Trial) -> None:
     """An out in the remote is torn before the coordinator takes it"""
-    trial.until_writing()
+    trial.wait_until_writing()
     known = {*trial.site.remote.glob("files/md5/*/*")}
     tear = trial.rng.random() < 0.5
 

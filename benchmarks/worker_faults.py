@@ -38,19 +38,19 @@ class Campaign:
         self.site, self.seed, self.transport, self.number = Site(folder), seed, "", 0
         self.site.make()
 
-    def trial(self, fault: str, transport: str) -> dict[str, Any]:
+    def run_trial(self, fault: str, transport: str) -> dict[str, Any]:
         """One trial; what came out, as it stands in the result file."""
         self.number += 1
         disturb, _ = FAULTS[fault]
         site, rng = self.site, random.Random(f"{self.seed} {self.number} {fault} {transport}")
-        self._workers(transport)
+        self._ensure_workers(transport)
         stages = ("left", "right") if fault == "two stages" else ("left",)
         value = self.seed * 1000 + self.number
         site.write_params(site.one, **{name: {"value": value, "more": LARGE.get(fault, 10)} for name in stages})
         if fault == "input torn":
             damage_remote_input(site, rng)
         if fault == "two coordinators":
-            self._other()
+            self._prepare_second_coordinator()
         before = len(site.notes())
         trial = Trial(site, transport, rng, site.run(*stages), before, stages=stages)
         began = time.monotonic()
@@ -60,7 +60,7 @@ class Campaign:
                 trial.faults.append(f"exit status {status}: {' '.join(site.said().split())[-600:]}")
         except (TimeoutError, subprocess.TimeoutExpired) as error:
             trial.faults.append(f"{error}; it said {site.said()[-300:]!r}")
-        found = [*trial.faults, *find_leftovers(site, stages), *self._after(stages)]
+        found = [*trial.faults, *find_leftovers(site, stages), *self._find_faults_afterwards(stages)]
         commands = len({note.pid for note in trial.notes()})
         outcome = {
             "fault": fault,
@@ -73,7 +73,7 @@ class Campaign:
         print(f"{self.number} {fault}, {transport}: {'; '.join(found) or 'well'} {outcome}", flush=True)
         return outcome
 
-    def _workers(self, transport: str) -> None:
+    def _ensure_workers(self, transport: str) -> None:
         """See to it that both workers of this transport live."""
         site = self.site
         if transport != self.transport:
@@ -88,7 +88,7 @@ class Campaign:
                 site.start_worker(f"{name}", repository)
         site.wait_for_workers()
 
-    def _other(self) -> None:
+    def _prepare_second_coordinator(self) -> None:
         """A second coordinator's clone, with parameters of its own."""
         site, other = self.site, self.site.folder / "other"
         if not other.exists():
@@ -97,7 +97,7 @@ class Campaign:
         sections["left"]["value"] = -sections["left"]["value"]
         (other / "params.yaml").write_text(json.dumps(sections))
 
-    def _after(self, stages: Sequence[str]) -> Iterator[str]:
+    def _find_faults_afterwards(self, stages: Sequence[str]) -> Iterator[str]:
         """What the next commands find wrong."""
         for words, good in ((["run", *stages], "nothing has changed"), (["audit", "--all"], "no faults")):
             done = subprocess.run(
@@ -215,7 +215,7 @@ def main() -> None:
             for fault, transport in plan_trials(
                 given.trials, given.seed, given.only, given.transport or ["shared", "clone"]
             ):
-                outcome = campaign.trial(fault, transport)
+                outcome = campaign.run_trial(fault, transport)
                 bad |= bool(outcome["faults"])
                 if given.keep:
                     append_trial_result(outcome)

@@ -135,7 +135,7 @@ class Installation:
             shutil.rmtree(self.folder, ignore_errors=True)
             raise SetupError(f"{sys.executable} -m venv {self.folder} failed: see above")
 
-    def pip(self, doing: str, *arguments: str | Path) -> bool:
+    def run_pip(self, doing: str, *arguments: str | Path) -> bool:
         """Run pip in the environment."""
         pip = [self.python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
         return self.run([*pip, *arguments], doing)
@@ -148,7 +148,7 @@ class Installation:
             split_marker(entry)[0].replace("==", " ") in _get_command_output([program, "--version"]) for entry in listed
         ):
             file = self.write("uv.txt", listed)
-            self.pip("installing uv", "--no-deps", "--require-hashes", "--requirement", file)
+            self.run_pip("installing uv", "--no-deps", "--require-hashes", "--requirement", file)
         return program if _can_run_command([program, "--version"]) else None
 
     def write(self, name: str, lines: list[str]) -> Path:
@@ -171,9 +171,9 @@ class Installation:
         constraints = self.write("constraints.txt", [remove_hashes(entry) for entry in self.packages])
         hashed = self.write("hashed.txt", [entry for entry in self.packages if parse_package_name(entry) not in FREE])
         for requirement in (remove_hashes(entry) for entry in self.packages if parse_package_name(entry) in FREE):
-            if not self.pip(f"installing {requirement} with pip", requirement, "--constraint", constraints):
+            if not self.run_pip(f"installing {requirement} with pip", requirement, "--constraint", constraints):
                 raise SetupError(f"pip could not install {requirement}: see above")
-        if not self.pip(f"installing {number} with pip", "--no-deps", "--require-hashes", "--requirement", hashed):
+        if not self.run_pip(f"installing {number} with pip", "--no-deps", "--require-hashes", "--requirement", hashed):
             raise SetupError("pip could not install the packages of the lock: see above")
 
     def install_project(self, project: Path) -> None:
@@ -186,10 +186,10 @@ class Installation:
             command = [*build_uv_command(uv, self.python), *arguments]
             if self.run(command, "installing posttrain", build_uv_environment(self.python)):
                 return
-        if not self.pip("installing posttrain", *arguments):
+        if not self.run_pip("installing posttrain", *arguments):
             raise SetupError("pip could not install the repository: see above")
 
-    def make_database(self) -> None:
+    def create_prefect_database(self) -> None:
         """Leave an empty database of Prefect's in the environment, a copy of which each repository begins with: to make
         one takes a server half a minute.
 
@@ -280,7 +280,7 @@ def main() -> int:
         installation.mark.unlink(missing_ok=True)
         installation.install_packages()
         installation.install_project(arguments.project)
-        installation.make_database()
+        installation.create_prefect_database()
     except SetupError as error:
         print(f"posttrain: {error}", file=sys.stderr)
         return 1

@@ -94,7 +94,7 @@ def open_flow_run(
             )
             before = _load_state_before_judgements(root, planned)
             display = create_progress_display(console, planned, root, _load_last_durations(root, planned), how.jobs)
-            stack.enter_context(_execute_planned_stages(root, part, planned, how, edit.watching(display), display))
+            stack.enter_context(_execute_planned_stages(root, part, planned, how, edit.wrap_watcher(display), display))
             yield part
         print_run_results(console, part.results, root, time.monotonic() - began)
         if before is not None:

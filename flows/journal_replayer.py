@@ -60,7 +60,7 @@ def set_journal_aside(reading: Reading, why: str) -> None:
     until it is gone.
     """
     (reading.folder / FAILED).write_text(why)
-    while not reading.abandoned():
+    while not reading.is_abandoned():
         time.sleep(LOOK_SECONDS)
     reading.folder.rename(reading.folder.with_name(journal.ASIDE + reading.folder.name))
 
@@ -78,7 +78,7 @@ def record_journal(root: Path, reading: Reading) -> None:
 
 def _wait_for_complete_journal(reading: Reading) -> bool:
     """Wait until the writer has ended; whether it came to its end."""
-    while not reading.abandoned():
+    while not reading.is_abandoned():
         time.sleep(LOOK_SECONDS)
     return any(event["kind"] == "end" for event in reading.new())
 
@@ -88,17 +88,17 @@ def _replay_flow_run(root: Path, reading: Reading, first: Event) -> None:
     from flows.engine.journals.mlflow_replay import JournalReplay
 
     to_mlflow = JournalReplay(root, reading.folder, first)
-    last, went_on = first, not reading.abandoned()
+    last, went_on = first, not reading.is_abandoned()
     try:
         while True:
-            abandoned = reading.abandoned()  # asked first: nothing comes after that
+            abandoned = reading.is_abandoned()  # asked first: nothing comes after that
             for last in reading.new():
                 to_mlflow.write(last)
             if abandoned:
                 break
             time.sleep(LOOK_SECONDS)
         if last["kind"] not in ENDS:
-            to_mlflow.abandon(time.time_ns() // 1_000_000 if went_on else last["time"])
+            to_mlflow.end_unfinished_runs(time.time_ns() // 1_000_000 if went_on else last["time"])
     finally:
         journal.append_recording_faults(root, to_mlflow.faults, first["run"])
 

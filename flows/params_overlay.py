@@ -19,7 +19,7 @@ class Laid:
     changes: Sequence[str] = ()
     used: bool = False
 
-    def watching(self, watch: Watcher) -> Watcher:
+    def wrap_watcher(self, watch: Watcher) -> Watcher:
         """The same watcher, which notes too whether something has begun."""
 
         def told(event: Event) -> None:

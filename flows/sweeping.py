@@ -205,7 +205,7 @@ def _make_watcher_factory(console: Console, sweep: "Sweep", jobs: int | None, ed
             if node.draft.stage in past_seconds
         }
         with create_progress_display(console, planned, sweep.root, seconds, jobs) as display:
-            yield edit.watching(display)
+            yield edit.wrap_watcher(display)
 
     return watching
 

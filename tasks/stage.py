@@ -162,12 +162,12 @@ class Names:
                 return self.branch
             foreach_keys = self.foreach.removeprefix("${").removesuffix("}").split(".")
             named = isinstance(
-                self._at(foreach_keys), Mapping
+                self._get_by_keys(foreach_keys), Mapping
             )  # where branches come from a list, the item is the name itself
-            return str(self._at([*foreach_keys, self.branch, *rest])) if named else self.branch
-        return str(self._at([first, *rest]))
+            return str(self._get_by_keys([*foreach_keys, self.branch, *rest])) if named else self.branch
+        return str(self._get_by_keys([first, *rest]))
 
-    def _at(self, keys: Sequence[str]) -> object:
+    def _get_by_keys(self, keys: Sequence[str]) -> object:
         node: object = self.params
         for key in keys:
             if not isinstance(node, Mapping) or key not in node:

@@ -264,7 +264,9 @@ def test_plain_dvc_repro_is_both_flows_and_all_data_sets(tmp_path):
             "transitions",
             "code",
         }
-        assert {*graph.closure({one for one in graph.names if one.split("@")[0] in targets}).stages} == {*graph.names}
+        assert {*graph.load_upstream_closure({one for one in graph.names if one.split("@")[0] in targets}).stages} == {
+            *graph.names
+        }
 
 
 def definitions(pipeline):

@@ -143,7 +143,7 @@ def without_pages(patch: pytest.MonkeyPatch) -> None:
         patch.setattr(plots, name, lambda *_, **__: "<svg></svg>")
     patch.setattr(Figure, "savefig", lambda _, file, **__: file.write("<svg></svg>"))
     patch.setattr(rendering.Camera, "__call__", lambda *_: None)
-    patch.setattr(rendering.Camera, "gif", lambda _: b"")
+    patch.setattr(rendering.Camera, "encode_gif", lambda _: b"")
     patch.setattr(pages, "write_report_pages", lambda *given: given[-1].mkdir(parents=True, exist_ok=True))
     patch.setattr(tables, "_validate_table", lambda _schema, frame, _path: frame)
 

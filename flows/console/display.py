@@ -220,7 +220,7 @@ class LiveTable(Lines):
             same = states[0] if len(set(states)) == 1 else None
             seconds = [row.seconds(now) for row in rows if row.last.state in ("running", "ran", "restored", "failed")]
             detail = (
-                self.detail(rows[0], now, room - width)
+                self.render_stage_detail(rows[0], now, room - width)
                 if len(rows) == 1
                 else Text("" if same else format_state_counts(states), "dim")
             )
@@ -249,7 +249,7 @@ class LiveTable(Lines):
         chosen = sorted(groups.values(), key=rank)[: max(space, 1)]
         return [entry for entry in groups.values() if entry in chosen]
 
-    def detail(self, row: StageProgress, now: float, spare: int) -> RenderableType:
+    def render_stage_detail(self, row: StageProgress, now: float, spare: int) -> RenderableType:
         """The progress of a running stage, else the reason for its state."""
         if row.last.state == "running" and row.last.step is not None and row.last.total:
             counted = Text(format_step_progress(row, now, measured=self.console.width >= MEASURED))

@@ -32,7 +32,7 @@ class Checker:
         if not (self.root / CHECK_FILE).exists():
             return []
         with self._asking:
-            process = self._started()
+            process = self._get_or_start_process()
             assert process.stdin is not None
             assert process.stdout is not None
             try:
@@ -56,7 +56,7 @@ class Checker:
             with suppress(BrokenPipeError), process:  # waits, and closes the pipes
                 pass
 
-    def _started(self) -> "subprocess.Popen[str]":
+    def _get_or_start_process(self) -> "subprocess.Popen[str]":
         if self._process is None:
             self._log.parent.mkdir(parents=True, exist_ok=True)
             with self._log.open("w") as errors:

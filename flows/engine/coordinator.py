@@ -147,7 +147,9 @@ class Coordinator:
         result = StageResult(name, "failed")
         try:
             with convert_dvc_errors_to_plan_error():
-                self._take_turns(StageTurn(result, watch, grant or Grant(), on_worker, self.log_of(name)), force)
+                self._execute_with_dep_retries(
+                    StageTurn(result, watch, grant or Grant(), on_worker, self.log_of(name)), force
+                )
         except StageWaiting as waiting:
             result.state, result.reason = "paused", str(waiting)
         except Exception as error:
@@ -165,7 +167,7 @@ class Coordinator:
         """The result of a stage that is up to date by the plan, from the records alone."""
         entry = read_lock_entries(self.root)[name]
         result = StageResult(name, "up-to-date", outs=get_entry_hashes(entry, "outs"))
-        self._find(result, entry)
+        self._set_maker_run_id(result, entry)
         return result
 
     def close_record(self, results: Sequence[StageResult], complete: bool) -> None:
@@ -173,30 +175,32 @@ class Coordinator:
         if self.recorder is not None:
             self.recorder.close(results, complete)
 
-    def _find(self, result: StageResult, entry: Entry) -> None:
+    def _set_maker_run_id(self, result: StageResult, entry: Entry) -> None:
         """Name the run that made the outs of a stage that did not run now."""
         if self.recorder is not None:
             with capture_recording_failure(result):
                 result.mlflow_run_id = self.recorder.find(result.stage, entry)
 
-    def _take_turns(self, turn: StageTurn, force: bool) -> None:
+    def _execute_with_dep_retries(self, turn: StageTurn, force: bool) -> None:
         """Execute the stage, and anew while raw data changes under it: people go on judging while it reads what they
         have judged.
         """
         for left in reversed(range(TURNS)):
             try:
-                return self._execute(turn, force)
+                return self._restore_or_run(turn, force)
             except DepChanged as changed:
                 if not left or not changed.path.startswith("data/raw/") or self._runner.stopped:
                     raise
                 turn.say(f"{changed.path} changed while it ran; runs again")
 
-    def _execute(self, turn: StageTurn, force: bool) -> None:
+    def _restore_or_run(self, turn: StageTurn, force: bool) -> None:
         result = turn.result
         with (
-            self._repositories.borrowed() as repo,
+            self._repositories.borrow_repository() as repo,
             closing(
-                StageRecords(repo, result.stage, self._gate, self._home / "previous", partial(self._wait, turn))
+                StageRecords(
+                    repo, result.stage, self._gate, self._home / "previous", partial(self._report_waiting, turn)
+                )
             ) as records,
         ):
             with records.locked():
@@ -211,17 +215,17 @@ class Coordinator:
                     thaw = f"`dvc pull` may bring them, or `dvc unfreeze {result.stage}` lets it run"
                     raise StageFailed(f"it is frozen, and DVC's cache does not have its outs; {thaw}")
                 else:
-                    records.make_way()
+                    records.set_outs_aside_and_reserve()
                     run = True
             if run:
                 result.awaits = tuple(get_data_hashes(records.entry()))
-                self._run(records, turn)
+                self._run_with_worker_retries(records, turn)
                 result.state = "ran"
             else:
-                self._find(result, records.entry())
+                self._set_maker_run_id(result, records.entry())
             result.outs = get_entry_hashes(records.entry(), "outs")
 
-    def _run(self, records: StageRecords, turn: StageTurn) -> None:
+    def _run_with_worker_retries(self, records: StageRecords, turn: StageTurn) -> None:
         """Run the command, validate its outs and record them; on any failure put the previous outs back."""
         turn.result.log = turn.log
         left = ATTEMPTS
@@ -233,7 +237,7 @@ class Coordinator:
             while True:
                 left -= 1
                 try:
-                    return self._attempt(records, turn)
+                    return self._run_attempt_and_record(records, turn)
                 except WorkerLost as lost:
                     if not left:
                         raise StageFailed(f"{lost}; it was tried {ATTEMPTS} times") from None
@@ -247,11 +251,11 @@ class Coordinator:
             records.undo()
             raise
 
-    def _attempt(self, records: StageRecords, turn: StageTurn) -> None:
+    def _run_attempt_and_record(self, records: StageRecords, turn: StageTurn) -> None:
         """Run the command once, here or on a worker, and record its outs; one run in MLflow."""
         result, grant, log = turn.result, turn.grant, turn.log
-        waiting = partial(self._wait, turn)
-        with self._lineage(records, result) as variables:
+        waiting = partial(self._report_waiting, turn)
+        with self._open_mlflow_run(records, result) as variables:
             turn.say(result.reason)
             if turn.on_worker is None:
                 with stage_lock.hold_stage_lock(
@@ -267,7 +271,7 @@ class Coordinator:
                 self._runner.check(records.stage, log)
                 if self.recorder is not None and result.mlflow_run_id is not None:
                     with capture_recording_failure(result):
-                        self.recorder.made_by(result.mlflow_run_id, facts)
+                        self.recorder.record_worker_environment(result.mlflow_run_id, facts)
             records.save_outs()
             if self.recorder is not None and result.mlflow_run_id is not None:
                 with capture_recording_failure(result):
@@ -278,14 +282,14 @@ class Coordinator:
                 records.check_deps()
                 records.record()
 
-    def _wait(self, turn: StageTurn, line: str) -> None:
+    def _report_waiting(self, turn: StageTurn, line: str) -> None:
         """Tell what the stage waits for; StageFailed once the run is stopped."""
         turn.say(line)
         if self._runner.stopped:
             raise StageFailed("stopped")
 
     @contextmanager
-    def _lineage(self, records: StageRecords, result: StageResult) -> Iterator[dict[str, str]]:
+    def _open_mlflow_run(self, records: StageRecords, result: StageResult) -> Iterator[dict[str, str]]:
         """One MLflow run around one execution of a stage; yields the environment variables by which the command finds
         the run.
         """

@@ -72,14 +72,14 @@ class StageGraph:
         having = {name.split("@")[0] for name in self.names}
         return {name: str(key).strip("${}") for name, key in branched.items() if name not in having}
 
-    def closure(self, wanted: Iterable[str]) -> Closure:
+    def load_upstream_closure(self, wanted: Iterable[str]) -> Closure:
         """These stages and all that they need, loaded and checked as DVC does."""
         from dvc.repo.index import Index
 
-        needed = self._needed(wanted)
+        needed = self._find_needed_stages(wanted)
         with convert_dvc_errors_to_plan_error("dvc.yaml"):
             loaded: list[Stage] = [*self.load(needed)]
-            index = Index(self.repo, [*loaded, *self._data(loaded)])
+            index = Index(self.repo, [*loaded, *self._load_data_stages(loaded)])
             graph = index.graph
         stages = {stage.name: stage for stage in loaded if stage.cmd}
         upstream = {
@@ -94,10 +94,10 @@ class StageGraph:
         contents = self._file.contents
         if self._facts is not None:
             _checked[self._path] = self._facts, deepcopy(contents)
-        loader = self._file.LOADER(self._file, contents, self._recorded(names))
+        loader = self._file.LOADER(self._file, contents, self._load_lock_entries(names))
         return [loader[name] for name in names]
 
-    def _needed(self, wanted: Iterable[str]) -> list[str]:
+    def _find_needed_stages(self, wanted: Iterable[str]) -> list[str]:
         """The names of these stages and of all their upstream, in the order of dvc.yaml; as in DVC, a frozen stage
         needs none.
 
@@ -121,7 +121,7 @@ class StageGraph:
                     todo += [maker for out_path in (path, *path.parents) for maker in outs.get(out_path, ())]
         return [name for name in self._definitions if name in needed]
 
-    def _recorded(self, names: Sequence[str]) -> Any:
+    def _load_lock_entries(self, names: Sequence[str]) -> Any:
         """The entries of these stages in dvc.lock; all of dvc.lock, read by DVC, where they cannot be parsed apart."""
         from dvc.dvcfile import Lockfile
         from dvc.utils.serialize import parse_yaml
@@ -132,7 +132,7 @@ class StageGraph:
         except Exception:
             return self._file.lockfile_contents  # or DVC's own error
 
-    def _data(self, stages: "Sequence[Stage]") -> "list[Stage]":
+    def _load_data_stages(self, stages: "Sequence[Stage]") -> "list[Stage]":
         """The stages of .dvc files beside deps of these stages: data that `dvc add` or `dvc import` keeps."""
         from dvc.dvcfile import load_file
 

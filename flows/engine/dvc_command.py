@@ -123,9 +123,9 @@ class CommandRunner:
                 started = self._warm.program(commands[0], folder, variables, log, grant.keep)
             return cold() if started is None else started
 
-        status = self._run(cold if grant.launcher else warm, look)
+        status = self._run_until_exit(cold if grant.launcher else warm, look)
         if status == NEVER_BEGAN:
-            status = self._run(cold, look)
+            status = self._run_until_exit(cold, look)
         if status == WAITING:
             raise StageWaiting(_read_last_log_line(log) or "waiting for people")
         if status:
@@ -144,7 +144,7 @@ class CommandRunner:
                 file.writelines(f"{problem}\n" for problem in problems)
             raise StageFailed(problems[0])
 
-    def _run(self, start: Callable[[], Command | WarmCommand], look: Callable[[float], None]) -> int:
+    def _run_until_exit(self, start: Callable[[], Command | WarmCommand], look: Callable[[float], None]) -> int:
         """The exit status of what `start` starts; StageFailed if it was stopped."""
         began = time.monotonic()
         with self._changing:

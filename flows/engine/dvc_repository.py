@@ -158,7 +158,7 @@ class Repositories:
         self.root, self._free = root, list["Repo"]()
 
     @contextmanager
-    def borrowed(self) -> "Iterator[Repo]":
+    def borrow_repository(self) -> "Iterator[Repo]":
         """One that no other thread has."""
         try:
             repo = self._free.pop()

@@ -80,13 +80,13 @@ class StageRecords:
         from dvc.stage.cache import RunCacheNotFoundError
         from dvc_data.hashfile.hash_info import HashInfo
 
-        self._keep_previous()
+        self._set_previous_outs_aside()
         if classify_out_origin(self.stage) == "other inputs":
             for out in self.stage.outs:
                 out.hash_info = HashInfo()  # DVC asks the run cache itself only about a stage without recorded outs
         try:
             if self.stage.frozen:
-                return self._check_out()
+                return self._check_out_recorded_outs()
             self.repo.stage_cache.restore(self.stage)
             self.stage.save_outs()
             self.stage.commit()
@@ -99,7 +99,7 @@ class StageRecords:
             raise
         return True
 
-    def _check_out(self) -> bool:
+    def _check_out_recorded_outs(self) -> bool:
         cached: bool = self.stage.outs_cached()
         if cached:
             self.stage.checkout(force=True)
@@ -108,13 +108,13 @@ class StageRecords:
             self.undo()
         return cached
 
-    def make_way(self) -> None:
+    def set_outs_aside_and_reserve(self) -> None:
         """Under the lock: note the state of the deps, put the old outs aside, reserve the paths against `dvc repro`."""
         self.stage.save_deps()
         reserved = hold_path_reservation(self.repo, [self.stage], f"{COMMAND} {self.name}")
         reserved.__enter__()
-        self._cleanup.callback(self._free, reserved)
-        self._keep_previous()
+        self._cleanup.callback(self._release_reservation, reserved)
+        self._set_previous_outs_aside()
 
     def save_outs(self) -> None:
         """Hash the outs and move them into the cache, without DVC's lock, so that several stages can do so at once."""
@@ -144,13 +144,13 @@ class StageRecords:
 
     def undo(self) -> None:
         """Put the previous outs back, which dvc.lock still records."""
-        self._previous.put_back()
+        self._previous.restore_outs()
 
-    def _keep_previous(self) -> None:
+    def _set_previous_outs_aside(self) -> None:
         outs = [out for out in self.stage.outs if not out.persist]
         self._previous.keep([Path(out.fs_path) for out in outs], read_lock_entry(self.root, self.name))
 
-    def _free(self, reserved: Any) -> None:
+    def _release_reservation(self, reserved: Any) -> None:
         with self._gate:
             reserved.__exit__(None, None, None)
 

@@ -34,11 +34,11 @@ class HashedFiles(DvcIgnoreFilter):  # type: ignore[misc]
             return iter(super().walk(fs, path, **options))
         self.check(path)
         try:
-            return iter([*self._walked(path)])
+            return iter([*self._iterate_checked_folders(path)])
         except RecursionError:
-            self._refuse(path, "its folders are nested too deeply")
+            self._raise_not_hashable(path, "its folders are nested too deeply")
 
-    def look_through(self, path: str) -> None:
+    def check_all_hashable(self, path: str) -> None:
         """PlanError where the file, or a file of the folder, cannot be hashed.
 
         Several stages read the same: it is looked at once.
@@ -52,33 +52,33 @@ class HashedFiles(DvcIgnoreFilter):  # type: ignore[misc]
     def check(self, path: str) -> None:
         """PlanError where the file or folder is there and cannot be hashed, whatever may lie in it."""
         if os.path.lexists(path) and (what := files.find_hashing_fault(path, within=False)):
-            self._refuse(path, what)
+            self._raise_not_hashable(path, what)
         if os.path.isdir(path) and self.is_ignored_dir(path):
-            self._refuse(path, f"{UNSEEN}, or .dvcignore leaves it out: its files are not hashed")
+            self._raise_not_hashable(path, f"{UNSEEN}, or .dvcignore leaves it out: its files are not hashed")
 
-    def _walked(self, path: str) -> Iterator[tuple[str, list[str], list[str]]]:
+    def _iterate_checked_folders(self, path: str) -> Iterator[tuple[str, list[str], list[str]]]:
         def unreadable(error: OSError) -> None:  # which os.walk would pass over
-            self._refuse(error.filename, f"it cannot be read ({error.strerror})")
+            self._raise_not_hashable(error.filename, f"it cannot be read ({error.strerror})")
 
         for folder, folders, names in os.walk(os.path.normpath(path), onerror=unreadable):
             kept, hashed = self(folder, folders, names)
             for name in sorted({*folders} - {*kept}):
                 other = os.path.join(folder, name)
                 if self.fs.exists(os.path.join(other, Repo.DVC_DIR)):
-                    self._refuse(
+                    self._raise_not_hashable(
                         other, files.find_hashing_fault(other, within=True) or f"{UNSEEN}: its files are not hashed"
                     )
             for name in (*kept, *hashed):
                 file = os.path.join(folder, name)
                 if what := files.find_hashing_fault(file, within=True):
-                    self._refuse(file, what)
+                    self._raise_not_hashable(file, what)
             if DvcIgnore.DVCIGNORE_FILE in hashed:
                 other = os.path.join(folder, DvcIgnore.DVCIGNORE_FILE)
-                self._refuse(other, "it may lie in the repository's own folder only")
+                self._raise_not_hashable(other, "it may lie in the repository's own folder only")
             folders[:] = kept
             yield folder, kept, hashed
 
-    def _refuse(self, path: str, what: str) -> NoReturn:
+    def _raise_not_hashable(self, path: str, what: str) -> NoReturn:
         raise PlanError(f"{files.format_relative_path(path, self.root_dir)}: {what}")
 
 

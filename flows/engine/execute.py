@@ -88,21 +88,21 @@ class JudgementCount:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self._before = self._lines((str(RECORDS),))
+        self._before = self._count_lines_by_file((str(RECORDS),))
 
-    def await_more(self, result: StageResult, stopped: Callable[[], bool]) -> bool:
+    def wait_for_judgements(self, result: StageResult, stopped: Callable[[], bool]) -> bool:
         """Wait until the files that the stage reads may hold what it asks for; False once `stopped`."""
         match = ASKED.search(result.reason)
         wanted = int(match[1]) if match else 1
         while not stopped():
-            now = self._lines(result.awaits)
+            now = self._count_lines_by_file(result.awaits)
             grown = sum(now.values()) - sum(self._before.get(file, 0) for file in now)
             if grown >= wanted or any(count < self._before.get(file, 0) for file, count in now.items()):
                 return True  # fewer lines: the file was replaced, and may hold anything
             time.sleep(LOOK_SECONDS)
         return False
 
-    def _lines(self, paths: tuple[str, ...]) -> dict[Path, int]:
+    def _count_lines_by_file(self, paths: tuple[str, ...]) -> dict[Path, int]:
         """The number of lines of each file."""
         locations = [self.root / path for path in paths if Path(path).is_relative_to(RECORDS)]
         files = {
@@ -147,7 +147,7 @@ class Execution:
         self._started, self._left = set[str](), set[str]()  # of these
         self._pool = ThreadPoolExecutor(max_workers=max(len(planned), 1), thread_name_prefix="stage")
         for stage in planned:
-            self._tell(Event(stage.name, "waiting" if stage.reason else "up-to-date", stage.reason or ""))
+            self._notify_watcher(Event(stage.name, "waiting" if stage.reason else "up-to-date", stage.reason or ""))
             if stage.reason:
                 coordinator.log_of(stage.name).unlink(missing_ok=True)
 
@@ -158,69 +158,69 @@ class Execution:
             if new:
                 self._started.add(name)
         if new:
-            self._pool.submit(self._run, self.planned[name])
+            self._pool.submit(self._run_and_set_future, self.planned[name])
         return self._futures[name]
 
     def results(self) -> list[StageResult]:
         """Wait until every stage that was started has ended; the result of each planned stage."""
-        return [self._result(stage) for stage in self.planned.values()]
+        return [self._wait_for_stage_result(stage) for stage in self.planned.values()]
 
-    def _result(self, stage: PlannedStage) -> StageResult:
+    def _wait_for_stage_result(self, stage: PlannedStage) -> StageResult:
         if stage.reason is None:
             return self.coordinator.describe(stage.name)
         if stage.name in self._started or stage.name in self._left:
             return self._futures[stage.name].result()
         return StageResult(stage.name, "skipped", "the run was stopped")
 
-    def _run(self, stage: PlannedStage) -> None:
+    def _run_and_set_future(self, stage: PlannedStage) -> None:
         """Bring a stage to its end, give those that can no longer run their results, and set its future."""
         try:
-            result = self._outcome(stage)
+            result = self._execute_until_judged(stage)
             if result.state == "failed":
-                self._leave_descendants(stage.name, "skipped", f"{stage.name} failed")
+                self._end_descendants_unrun(stage.name, "skipped", f"{stage.name} failed")
             elif result.state == "paused":
-                self._leave_descendants(stage.name, "paused", f"{stage.name} waits for people")
+                self._end_descendants_unrun(stage.name, "paused", f"{stage.name} waits for people")
             elif result.state == "behind":
-                self._leave_descendants(stage.name, "behind", f"{stage.name} is behind")
+                self._end_descendants_unrun(stage.name, "behind", f"{stage.name} is behind")
         except BaseException as error:
             self._futures[stage.name].set_exception(error)
         else:
             self._futures[stage.name].set_result(result)
 
-    def _outcome(self, stage: PlannedStage) -> StageResult:
+    def _execute_until_judged(self, stage: PlannedStage) -> StageResult:
         while True:
             seen = JudgementCount(self.coordinator.root) if self.wait else None
-            result = self._execute(stage)
-            if result.state != "paused" or seen is None or not self._more(seen, result):
+            result = self._execute_with_grant(stage)
+            if result.state != "paused" or seen is None or not self._wait_for_judgements(seen, result):
                 return result
 
-    def _more(self, seen: JudgementCount, result: StageResult) -> bool:
+    def _wait_for_judgements(self, seen: JudgementCount, result: StageResult) -> bool:
         """Wait until people have judged as much as the stage asks for; False if the run is stopped before."""
         self.awaited[result.stage] = result.reason
         try:
-            return seen.await_more(result, lambda: self.coordinator.stopped)
+            return seen.wait_for_judgements(result, lambda: self.coordinator.stopped)
         finally:
             del self.awaited[result.stage]
 
-    def _execute(self, stage: PlannedStage) -> StageResult:
+    def _execute_with_grant(self, stage: PlannedStage) -> StageResult:
         forced, on_worker = stage.reason == FORCED, stage if stage.pool else None
         try:
-            with self._granted(stage) as grant:
-                result = self.coordinator.execute(stage.name, self._tell, grant, forced, on_worker)
+            with self._hold_resources(stage) as grant:
+                result = self.coordinator.execute(stage.name, self._notify_watcher, grant, forced, on_worker)
         except devices.DeviceError as error:
             result = StageResult(stage.name, "failed", str(error))
-        self._tell(Event(stage.name, result.state, result.reason, seconds=result.seconds, log=result.log))
+        self._notify_watcher(Event(stage.name, result.state, result.reason, seconds=result.seconds, log=result.log))
         return result
 
     @contextmanager
-    def _granted(self, stage: PlannedStage) -> Iterator[Grant]:
+    def _hold_resources(self, stage: PlannedStage) -> Iterator[Grant]:
         """What the stage holds while it runs; on a worker or behind a launcher it holds nothing of this machine."""
         if stage.pool or stage.launcher:
             yield Grant(launcher=tuple(shlex.split(stage.launcher)))
             return
 
         def tell(text: str) -> None:
-            self._tell(Event(stage.name, "waiting", text))
+            self._notify_watcher(Event(stage.name, "waiting", text))
 
         holder = f"{stage.name} of {self.coordinator.root} (pid {os.getpid()} on {platform.node()})"
         self.waiting[stage.name] = "Waiting for a GPU" if stage.gpu else "Waiting for a core"
@@ -228,7 +228,7 @@ class Execution:
             del self.waiting[stage.name]
             yield Grant(devices.build_device_environment(lease.names) if self._slots.gpus else {}, lease.files)
 
-    def _leave_descendants(self, cause: str, state: State, reason: str) -> None:
+    def _end_descendants_unrun(self, cause: str, state: State, reason: str) -> None:
         """Give all that depends on a stage this state, unless another stage has kept it from running already."""
         lost = {cause}
         for stage in self.planned.values():
@@ -238,10 +238,10 @@ class Execution:
                     if stage.name in self._left:
                         continue
                     self._left.add(stage.name)
-                self._tell(Event(stage.name, state, reason))
+                self._notify_watcher(Event(stage.name, state, reason))
                 self._futures[stage.name].set_result(StageResult(stage.name, state, reason))
 
-    def _tell(self, event: Event) -> None:
+    def _notify_watcher(self, event: Event) -> None:
         with self._telling:
             self._watch(event)
 

@@ -65,11 +65,11 @@ class FlowRecorder:
         with mlflow_run_lookup.convert_mlflow_errors_to_plan_error():
             self._experiment = mlflow_client.get_or_create_experiment_id(self.client, self.root, flow)
             _end_stale_runs(self.client, self._experiment, self.root, collect_journal_run_ids(self.root))
-            self.parent = self._create(flow, tags, run_id)
+            self.parent = self._create_run(flow, tags, run_id)
             mlflow_artifacts.check_artifacts_reachable(self.root, self.parent)
         mlflow_client.save_patch_artifact(self.root, self.parent, source)
 
-    def _create(self, name: str, tags: Mapping[str, str], run_id: str | None) -> str:
+    def _create_run(self, name: str, tags: Mapping[str, str], run_id: str | None) -> str:
         if run_id is None:
             created: str = self.client.create_run(self._experiment, self.at, dict(tags), name).info.run_id
             return created
@@ -96,14 +96,14 @@ class FlowRecorder:
             "mlflow.source.name": str(entry["cmd"]),
         }
         with mlflow_run_lookup.convert_mlflow_errors_to_plan_error():
-            run_id = self._create(stage, tags, run_id)
+            run_id = self._create_run(stage, tags, run_id)
             with self._logging_inputs:
                 mlflow_client.log_dataset_inputs(self.client, run_id, entry)
         if source.digest != self._patch:
             mlflow_client.save_patch_artifact(self.root, run_id, source)
         return run_id
 
-    def made_by(self, run_id: str, facts: Mapping[str, str]) -> None:
+    def record_worker_environment(self, run_id: str, facts: Mapping[str, str]) -> None:
         """Note the environment of the worker that made the run's outs, in place of this process's own."""
         with mlflow_run_lookup.convert_mlflow_errors_to_plan_error():
             mlflow_client.set_run_tags(
@@ -190,7 +190,7 @@ class FlowRecorder:
             if log.exists():
                 self.client.log_artifact(run_id, str(log))
 
-    def abandon(self) -> None:
+    def end_unfinished_runs(self) -> None:
         """End all runs of this flow that have not ended: the process that ran it was killed."""
         for rows in self._rows.values():
             with suppress(PlanError):

@@ -157,7 +157,7 @@ def find_accepted_maker_run(root: Path, key: str, outs: str) -> str | None:
 def has_unfinished_run(root: Path) -> bool:
     """Whether a run of the engine, of this clone, has not ended: it is at work, or was killed."""
     with open_records_reader(root, settled=False) as records:
-        return bool(records and records.any_running())
+        return bool(records and records.has_running_run())
 
 
 @contextmanager

@@ -67,7 +67,7 @@ class Rows:
 
     def follow(self) -> None:
         """Write what comes, in a thread of its own, so that a slow MLflow holds up nothing else."""
-        Thread(target=self._follow, name=f"rows of {self.file.stem}", daemon=True).start()
+        Thread(target=self._write_lines_until_ended, name=f"rows of {self.file.stem}", daemon=True).start()
 
     def write(self) -> None:
         """Write every whole line that is new; PlanError of one line if MLflow fails, and the rest waits for the next
@@ -75,7 +75,7 @@ class Rows:
         """
         with self._writing:
             if not self._ended.is_set():
-                self._write()
+                self._write_unread_lines()
 
     def finish(self) -> None:
         """Write what is left, and nothing more after that; PlanError of one line if something is missing in MLflow
@@ -83,35 +83,35 @@ class Rows:
         """
         self._ended.set()
         with self._writing:
-            self._write()
+            self._write_unread_lines()
         if self._bad:
             others = f", and {self._bad - 1} more" if self._bad > 1 else ""
             raise PlanError(f"{self.file.name}: passed over {self._first}{others}")
 
-    def _follow(self) -> None:
+    def _write_lines_until_ended(self) -> None:
         while not self._ended.wait(SECONDS):
             with suppress(PlanError):  # `finish` says if something is missing in the end
                 self.write()
 
-    def _write(self) -> None:
+    def _write_unread_lines(self) -> None:
         metrics, end, number = list[Metric](), self._bytes, self._lines
-        for line in self._whole_lines():
+        for line in self._iterate_complete_lines():
             try:
                 record = _parse_record_line(line)
             except (ValueError, OverflowError, RecursionError, MlflowException) as error:
-                self._pass_over(number + 1, error)
+                self._record_skipped_line(number + 1, error)
                 record = MetricStep([])
             if isinstance(record, MetricStep):
                 metrics += record.metrics
             else:
-                self._log(metrics, end, number)
-                self._log_other(record, number + 1)
+                self._log_metrics(metrics, end, number)
+                self._log_params_or_table(record, number + 1)
             end, number = end + len(line), number + 1
             if len(metrics) >= BATCH or not isinstance(record, MetricStep):
-                self._log(metrics, end, number)
-        self._log(metrics, end, number)
+                self._log_metrics(metrics, end, number)
+        self._log_metrics(metrics, end, number)
 
-    def _whole_lines(self) -> Iterator[bytes]:
+    def _iterate_complete_lines(self) -> Iterator[bytes]:
         """The lines not yet written; a last one without its end is still being written by the stage."""
         try:
             with self.file.open("rb") as file:
@@ -122,30 +122,30 @@ class Rows:
         except OSError as error:
             raise PlanError(f"{self.file.name}: {error.strerror or error}") from error
 
-    def _log(self, metrics: list[Metric], end: int, number: int) -> None:
+    def _log_metrics(self, metrics: list[Metric], end: int, number: int) -> None:
         """Write these metrics; then the file is done up to byte `end`, the end of line `number`."""
         for begin in range(0, len(metrics), BATCH):
-            with self._turn():
+            with self._hold_database_lock():
                 self.client.log_batch(self.run_id, metrics=metrics[begin : begin + BATCH])
         metrics.clear()
         self._bytes, self._lines = end, number
 
-    def _log_other(self, record: Params | RunTable, number: int) -> None:
+    def _log_params_or_table(self, record: Params | RunTable, number: int) -> None:
         """Write parameters, or a table, which gets one attempt: its path may be one that the disk does not take."""
         if isinstance(record, RunTable):
             try:
                 self._log_table(record)
             except (ValueError, PlanError) as error:
-                self._pass_over(number, error)
+                self._record_skipped_line(number, error)
             return
         for begin in range(0, len(record.params), PARAMS):
-            with self._turn():
+            with self._hold_database_lock():
                 try:
                     self.client.log_batch(self.run_id, params=record.params[begin : begin + PARAMS])
                 except MlflowException as error:
                     if error.error_code != REFUSED:
                         raise
-                    self._pass_over(number, error)
+                    self._record_skipped_line(number, error)
 
     def _log_table(self, table: RunTable) -> None:
         """Write a table as MLflow's log_table does, rows of the same name after those before; that would need data
@@ -155,7 +155,7 @@ class Rows:
         if before.columns != table.columns:
             raise ValueError(f"table {table.name!r}: expected the columns that it had before")
         self._tables[table.name] = whole = RunTable(table.columns, [*before.data, *table.data], table.name)
-        with self._turn():
+        with self._hold_database_lock():
             text = json.dumps({"columns": whole.columns, "data": whole.data})
             self.client.log_text(self.run_id, text, whole.name)
             shown = json.loads(self.client.get_run(self.run_id).data.tags.get(MLFLOW_LOGGED_ARTIFACTS, "[]"))
@@ -164,12 +164,12 @@ class Rows:
                 self.client.set_tag(self.run_id, MLFLOW_LOGGED_ARTIFACTS, json.dumps([*shown, entry]))
 
     @contextmanager
-    def _turn(self) -> Iterator[None]:
+    def _hold_database_lock(self) -> Iterator[None]:
         """The database for one call; every fault of it is a PlanError."""
         with self._database, mlflow_run_lookup.convert_mlflow_errors_to_plan_error():
             yield
 
-    def _pass_over(self, number: int, error: Exception) -> None:
+    def _record_skipped_line(self, number: int, error: Exception) -> None:
         if number > self._judged:  # a line is read again after a fault of MLflow
             message = "".join(char for char in str(error).partition("\n")[0] if char.isprintable())[:SHOWN]
             self._first = self._first or f"line {number}: {message}"

@@ -57,7 +57,7 @@ def plan_stages(
         forced = {name for target in force for name in resolve_stage_target(target, pipeline)}
         planned: list[PlannedStage] = []
         seen: Seen = {}
-        closure = pipeline.closure(wanted)
+        closure = pipeline.load_upstream_closure(wanted)
         _check_no_linked_folders(closure.outs, root)
         if stage_code.STAGE in closure.stages:
             with convert_dvc_errors_to_plan_error():
@@ -112,7 +112,9 @@ def list_needed_stages(root: Path, targets: Sequence[str], params: str) -> list[
         (tree / ".dvc/config").write_text(f"[core]\n    no_scm = true\n    site_cache_dir = {tree / '.dvc/site'}\n")
         with chdir(tree), closing(open_repo(tree)) as repo, cache_parsed_params():
             pipeline = StageGraph(repo)
-            closure = pipeline.closure({name for target in targets for name in resolve_stage_target(target, pipeline)})
+            closure = pipeline.load_upstream_closure(
+                {name for target in targets for name in resolve_stage_target(target, pipeline)}
+            )
             for stage, _ in closure.stages.values():
                 check_stage_deps(stage, closure.outs, tree)
             return [*closure.stages]
@@ -155,7 +157,7 @@ def check_stage_deps(stage: "PipelineStage", outs: Sequence[Path], root: Path) -
             shown = path.relative_to(root) if path.is_relative_to(root) else path
             raise PlanError(f"dvc.yaml: stage '{stage.name}': dep {shown} does not exist and no stage makes it")
         else:
-            stage.repo.dvcignore.look_through(dep.fs_path)
+            stage.repo.dvcignore.check_all_hashable(dep.fs_path)
 
 
 def _check_no_linked_folders(outs: Sequence[Path], root: Path) -> None:

@@ -38,11 +38,11 @@ class Previous:
             if exists:
                 shutil.move(out, self.home / str(index))
 
-    def put_back(self) -> None:
+    def restore_outs(self) -> None:
         """Replace what the failed run left of the outs by the kept ones; does nothing after `discard`."""
         if not self.home.exists():
             return
-        for index, (out, existed) in enumerate(self._note()["outs"].items()):
+        for index, (out, existed) in enumerate(self._read_note()["outs"].items()):
             kept = self.home / str(index)
             if os.path.lexists(kept) or not existed:  # else a crash came before the move, or after the return
                 delete_path(Path(out))
@@ -55,7 +55,7 @@ class Previous:
         """Delete what was kept."""
         shutil.rmtree(self.home, ignore_errors=True)
 
-    def _note(self) -> PreviousNote:
+    def _read_note(self) -> PreviousNote:
         note: PreviousNote = json.loads((self.home / "note.json").read_text())
         return note
 
@@ -65,11 +65,11 @@ def recover_previous_outs(home: Path, recorded: Mapping[str, Entry]) -> None:
     for folder in home.iterdir() if home.exists() else []:
         previous = Previous(home, folder.name)
         try:
-            note = previous._note()
+            note = previous._read_note()
         except (OSError, ValueError):  # the crash came before anything was moved
             note = None
         if note is not None and note["recorded"] == recorded.get(folder.name):
-            previous.put_back()
+            previous.restore_outs()
         else:
             previous.discard()
 

@@ -76,7 +76,7 @@ class GuardedServer:
         """Whether the server has ended, or ends within so many seconds."""
         return self._command.wait(seconds) is not None
 
-    def comes_up(self) -> bool:
+    def wait_until_ready(self) -> bool:
         """Wait until the server answers; False if it ends, or has not answered after START_SECONDS."""
         request = urllib.request.Request(self._health, headers=self.headers)
         deadline = time.monotonic() + START_SECONDS
@@ -126,24 +126,24 @@ class ServerGuard:
         origin = headers.get("origin")
         if headers.get("host") not in self.hosts or origin not in (None, f"http://{headers['host']}"):
             return await send_refusal(scope, send, "this server answers its own pages on loopback only")
-        if self._knows(headers.get(HEADER.lower())) or self._knows(self._cookie(headers)):
+        if self._is_valid_token(headers.get(HEADER.lower())) or self._is_valid_token(self._read_token_cookie(headers)):
             return await self.app(scope, receive, send)
-        if scope["type"] == "http" and scope["method"] == "GET" and self._knows(dict(query).get("token")):
+        if scope["type"] == "http" and scope["method"] == "GET" and self._is_valid_token(dict(query).get("token")):
             rest = urlencode([(name, value) for name, value in query if name != "token"])
-            return await self._welcome(quote(scope["path"]) + (f"?{rest}" if rest else ""), send)
+            return await self._redirect_with_token_cookie(quote(scope["path"]) + (f"?{rest}" if rest else ""), send)
         return await send_refusal(scope, send, REFUSAL)
 
-    def _knows(self, candidate: str | None) -> bool:
+    def _is_valid_token(self, candidate: str | None) -> bool:
         return candidate is not None and hmac.compare_digest(candidate.encode(), self.token.encode())
 
-    def _cookie(self, headers: dict[str, str]) -> str | None:
+    def _read_token_cookie(self, headers: dict[str, str]) -> str | None:
         try:
             morsel = SimpleCookie(headers.get("cookie", "")).get(self.cookie)
         except CookieError:
             return None
         return morsel.value if morsel else None
 
-    async def _welcome(self, path: str, send: Send) -> None:
+    async def _redirect_with_token_cookie(self, path: str, send: Send) -> None:
         """Keep the token in a cookie, and send the browser to the address without it."""
         cookie = f"{self.cookie}={self.token}; Path=/; HttpOnly; SameSite=Strict"
         location = f"/{path.lstrip('/')}"  # never //another.host

@@ -212,7 +212,7 @@ def _check_edited_settings(
         for what in edited.get(subject.stage, ()):
             line = f"{what} since {subject.stage} ran: it is out of date"
             file_name = "dvc.yaml" if what.startswith("command") else "params.yaml"
-            if (run := left.explains(subject.made, root / file_name)) is not None:
+            if (run := left.find_explaining_run(subject.made, root / file_name)) is not None:
                 line = f"{line}, since the run of {run.started:%Y-%m-%d %H:%M:%S} did not finish"
                 findings.remark("params", file_name, line, subject.stage, subject.run_id)
             else:

@@ -92,54 +92,56 @@ class _Walk:
         `reader` is the run that read it.
         """
         if (path, md5) not in self.seen:
-            self.seen[path, md5] = self._link(path, md5, run_id, reader)
+            self.seen[path, md5] = self._build_link(path, md5, run_id, reader)
         return self.seen[path, md5]
 
-    def _link(self, path: str, md5: str, run_id: str | None, reader: Run | None) -> Link:
+    def _build_link(self, path: str, md5: str, run_id: str | None, reader: Run | None) -> Link:
         if run_id is not None:
-            return self._of_run(path, md5, run_id)
+            return self._build_link_of_run(path, md5, run_id)
         stage, made = self.made_now.get(path, (None, None))
         if stage is not None and made == md5:  # several runs may have made these bytes: take the recorded one
             run_id = self.found_now[stage]
             if run_id is None:
                 note = f"the chain breaks here: dvc.lock says that {stage} made it, but no MLflow run is on record"
-                return self._linked(path, md5, stage, self.entries[stage], note=note)
-            return replace(self._of_run(path, md5, run_id), accepted=self._accepted(stage))
+                return self._build_link_from_entry(path, md5, stage, self.entries[stage], note=note)
+            return replace(self._build_link_of_run(path, md5, run_id), accepted=self._list_acceptance_lines(stage))
         for run_id in self.index.makers(md5):
             if (
-                mlflow_client.extract_tagged_path_hashes(self._run(run_id)[0].tags, "out").get(
+                mlflow_client.extract_tagged_path_hashes(self._load_run(run_id)[0].tags, "out").get(
                     _format_path_as_tag(path)
                 )
                 == md5
             ):
-                return self._of_run(path, md5, run_id)
+                return self._build_link_of_run(path, md5, run_id)
         if stage is not None:
             return Link(path, md5, stage, note=f"the chain breaks here: no finished run of {stage} made this version")
         outs, note = (
-            folders.find_folder_outputs(self.root, path, md5, self._made(reader)) if md5.endswith(".dir") else ({}, "")
+            folders.find_folder_outputs(self.root, path, md5, self._iterate_known_outputs(reader))
+            if md5.endswith(".dir")
+            else ({}, "")
         )
         if outs or note:
             return Link(path, md5, inputs=tuple(self.link(*out) for out in sorted(outs.items())), note=note)
         return Link(path, md5, note="raw: no stage makes it")
 
-    def _accepted(self, stage: str) -> tuple[str, ...]:
+    def _list_acceptance_lines(self, stage: str) -> tuple[str, ...]:
         """By what steps dvc.lock's entry of a stage came from that of its run, the first one first."""
         if stage not in self.accepted:
             steps = acceptance.find_acceptance_steps(self.root, stage, self.entries[stage], self.index)
             self.accepted[stage] = tuple(step.line for step in reversed(steps))
         return self.accepted[stage]
 
-    def _made(self, reader: Run | None) -> Iterator[dict[str, str]]:
+    def _iterate_known_outputs(self, reader: Run | None) -> Iterator[dict[str, str]]:
         """What the stages have made by now, and what they had made in the pipeline run of the run `reader`."""
         yield {path: md5 for path, (_, md5) in self.made_now.items()}
         beside = history.get_stage_run_ids(self.root, reader.tags.get("mlflow.parentRunId", "")) if reader else {}
         yield {
             path: md5
             for run_id in beside.values()
-            for path, md5 in dvc_lock.get_entry_hashes(self._run(run_id)[1].entry, "outs").items()
+            for path, md5 in dvc_lock.get_entry_hashes(self._load_run(run_id)[1].entry, "outs").items()
         }
 
-    def _run(self, run_id: str) -> tuple[Run, ExecutionRecord]:
+    def _load_run(self, run_id: str) -> tuple[Run, ExecutionRecord]:
         if run_id not in self.records:
             self.records[run_id] = (
                 mlflow_run_lookup.get_finished_run(self.root, run_id),
@@ -147,11 +149,11 @@ class _Walk:
             )
         return self.records[run_id]
 
-    def _of_run(self, path: str, md5: str, run_id: str) -> Link:
-        run, of_run = self._run(run_id)
-        return self._linked(path, md5, of_run.stage, of_run.entry, run, of_run)
+    def _build_link_of_run(self, path: str, md5: str, run_id: str) -> Link:
+        run, of_run = self._load_run(run_id)
+        return self._build_link_from_entry(path, md5, of_run.stage, of_run.entry, run, of_run)
 
-    def _linked(
+    def _build_link_from_entry(
         self,
         path: str,
         md5: str,

@@ -77,7 +77,7 @@ class Document:
             "runs": [asdict(run) for run in self.runs.values()],
         }
 
-    def readers(self) -> dict[str, list[str]]:
+    def group_readers_by_artifact(self) -> dict[str, list[str]]:
         """Artifact -> what was made from it: the ids of runs that read it, and of the folders that it is a part of."""
         readers: dict[str, list[str]] = {name: [] for name in self.artifacts}
         for run in self.runs.values():

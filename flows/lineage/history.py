@@ -124,7 +124,7 @@ def get_pipeline_run(root: Path, text: str) -> PipelineRun:
     if len(text) >= SHORTEST:
         with mlflow_run_lookup.open_records_reader(root) as records:
             if records is not None:
-                matches = [_read_pipeline_run(records, head) for head in records.pipelines_beginning(text)]
+                matches = [_read_pipeline_run(records, head) for head in records.list_pipelines_by_id_prefix(text)]
     if len(matches) > 1:
         raise PlanError(f"{text}: more than one pipeline run begins so; give more letters")
     if not matches:

@@ -285,6 +285,6 @@ def _build_seal_chain_tags(root: Path, run_id: str, results: Sequence[StageResul
             for result in results
             if result.mlflow_run_id
         }
-        before = records.sealed_before(run_id, mlflow_seal.TAG)
+        before = records.find_previous_sealed_pipeline(run_id, mlflow_seal.TAG)
     seal_tags = {PREFIX + mlflow_client.format_tag_name("seal", stage): seal for stage, seal in seals.items()}
     return {**seal_tags, **({PREFIX + "previous": " ".join(before)} if before else {})}

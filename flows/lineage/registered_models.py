@@ -103,7 +103,7 @@ def _register_model_version(
 ) -> str:
     """The number of the version with this out's hash, which is made if there is none."""
     model = _find_registered_model(root, name)
-    for version in model.having(PREFIX + "hash", out["hash"]) if model else ():
+    for version in model.list_versions_with_tag(PREFIX + "hash", out["hash"]) if model else ():
         for key in measured.keys() - model.tags[version].keys() if model else ():
             mlflow_client.retry_on_unique_conflict(
                 partial(client.set_model_version_tag, name, version, key, measured[key])
@@ -116,7 +116,7 @@ def _register_model_version(
     source = f"dvc://{out['path']}?md5={out['hash']}"
     made = str(client.create_model_version(name, source, result.mlflow_run_id, tags=tags).version)
     now = _find_registered_model(root, name)
-    first = next(iter(now.having(PREFIX + "hash", out["hash"])), made) if now else made
+    first = next(iter(now.list_versions_with_tag(PREFIX + "hash", out["hash"])), made) if now else made
     if first != made:  # another clone has registered the same content at once: the first one stays
         client.delete_model_version(name, made)
     return first

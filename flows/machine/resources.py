@@ -64,7 +64,7 @@ class Slots:
         another process holds it. In a run that was stopped the lease is empty. DeviceError if the locks cannot be used.
         """
         request = _Waiting(-rank, next(self._arrivals), min(cpu, self.cores), min(gpu, len(self.gpus)))
-        lease = self._wait(request, holder, tell)
+        lease = self._wait_for_lease(request, holder, tell)
         try:
             yield lease or Lease()
         finally:
@@ -75,17 +75,17 @@ class Slots:
                     self._gpus = [name for name in self.gpus if name in {*self._gpus, *lease.names}]
                     self._changed.notify_all()
 
-    def _wait(self, request: _Waiting, holder: str, tell: Callable[[str], None]) -> Lease | None:
+    def _wait_for_lease(self, request: _Waiting, holder: str, tell: Callable[[str], None]) -> Lease | None:
         """The lease, or None in a run that was stopped."""
         seen = reported = ""
         with self._changed:
             self._waiting.append(request)
             try:
                 while not self._stopped():
-                    lease = self._take(request, holder)
+                    lease = self._try_lease(request, holder)
                     if lease is not None:
                         return lease
-                    before, seen = seen, self._held(request.gpu)
+                    before, seen = seen, self._describe_held_devices(request.gpu)
                     if seen == before and seen not in ("", reported):  # a lock seen once may be another stage's look
                         reported = seen
                         tell(reported)
@@ -96,12 +96,14 @@ class Slots:
                 self._waiting.remove(request)
                 self._changed.notify_all()  # for the stages that waited behind this one
 
-    def _take(self, request: _Waiting, holder: str) -> Lease | None:
+    def _try_lease(self, request: _Waiting, holder: str) -> Lease | None:
         """All that a stage asks for, or None and nothing.
 
         A stage that lacks only GPUs does not hold up those behind it.
         """
-        if request.cpu > self._cores or any(other < request and self._free(other.gpu) for other in self._waiting):
+        if request.cpu > self._cores or any(
+            other < request and self._has_free_gpus(other.gpu) for other in self._waiting
+        ):
             return None
         lease = devices.lease_devices(self._gpus, request.gpu, holder)
         if lease is not None:
@@ -109,14 +111,14 @@ class Slots:
             self._gpus = [name for name in self._gpus if name not in lease.names]
         return lease
 
-    def _free(self, gpu: int) -> bool:
+    def _has_free_gpus(self, gpu: int) -> bool:
         """Whether so many GPUs are free, of this run and of other processes."""
         lease = devices.lease_devices(self._gpus, gpu)
         if lease is not None:
             lease.release()
         return lease is not None
 
-    def _held(self, gpu: int) -> str:
+    def _describe_held_devices(self, gpu: int) -> str:
         """`waits for device 0, held by sft of /home/ann/posttrain (pid 123 on host)`; empty if no other process is in
         the way.
         """

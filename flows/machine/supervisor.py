@@ -73,18 +73,18 @@ class Command:
             status = self._process.wait(timeout)
         except subprocess.TimeoutExpired:
             return None
-        self._end()
+        self._close_and_kill_group()
         return 128 - status if status < 0 else status
 
     def stop(self) -> None:
         """End the command and all that it started, and wait for that (at most a little over GRACE_SECONDS)."""
-        self._close()
+        self._close_pipe()
         self._process.wait()
-        self._end()
+        self._close_and_kill_group()
 
-    def _end(self) -> None:
+    def _close_and_kill_group(self) -> None:
         """Close the pipe; if the supervisor itself was killed, kill its process group."""
-        self._close()
+        self._close_pipe()
         with self._closing:
             pidfd, self._exit = self._exit, None
         if pidfd is not None:
@@ -93,7 +93,7 @@ class Command:
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
 
-    def _close(self) -> None:
+    def _close_pipe(self) -> None:
         assert self._process.stdin is not None
         self._process.stdin.close()
 
@@ -134,7 +134,7 @@ class PeakMemory:
     def __init__(self, file: str | None) -> None:
         self._file, self._peak = file, 0
         if file and _can_list_children():
-            threading.Thread(target=self._follow, daemon=True).start()
+            threading.Thread(target=self._sample_memory_forever, daemon=True).start()
 
     def write(self) -> None:
         """Write the peak so far, in bytes."""
@@ -143,7 +143,7 @@ class PeakMemory:
             with suppress(OSError):  # nothing depends on it
                 Path(self._file).write_text(str(max(self._peak, largest)))
 
-    def _follow(self) -> None:
+    def _sample_memory_forever(self) -> None:
         while True:
             self._peak = max(self._peak, sum(map(_measure_resident_memory, _list_descendant_pids(os.getpid()))))
             time.sleep(SAMPLE_SECONDS)

@@ -83,11 +83,11 @@ class WarmCommand:
                 if len(lines) == 2:
                     self._status = int(lines[1])
                 elif not received:
-                    self._status = self._killed(lines)
+                    self._status = self._kill_and_get_status(lines)
             self._line.close()
             return self._status
 
-    def _killed(self, lines: Sequence[bytes]) -> int:
+    def _kill_and_get_status(self, lines: Sequence[bytes]) -> int:
         """The status where nobody is there to say one; if the supervisor was killed, its process group is."""
         if not lines:
             return NEVER_BEGAN

@@ -54,13 +54,13 @@ class Stages:
         """
         for stage in self._planned.values():
             if stage.name.partition("@")[0] == name:
-                self._submit(stage)
+                self._submit_with_upstream(stage)
 
-    def _submit(self, stage: PlannedStage) -> None:
+    def _submit_with_upstream(self, stage: PlannedStage) -> None:
         if self._execution is None or not stage.reason or stage.name in self._futures:
             return
         for name in (*stage.upstream, *stage.after):  # what a user's own dvc.yaml has in another order
-            self._submit(self._planned[name])
+            self._submit_with_upstream(self._planned[name])
         needs: list[Any] = [self._futures[name] for name in stage.upstream if name in self._futures]
         needs += [allow_failure(self._futures[name]) for name in stage.after if name in self._futures]
         stage_task: Any = bring_up_to_date.with_options(name=stage.name, task_run_name=stage.name)
@@ -75,7 +75,7 @@ class Stages:
         if self._wrong:  # a state, since of an exception Prefect logs the traceback
             return Failed(message=self._wrong)
         for stage in self._planned.values():
-            self._submit(stage)
+            self._submit_with_upstream(stage)
         wait(list(self._futures.values()))
         left = {name: future.state for name, future in self._futures.items() if not future.state.is_completed()}
         if self._execution is not None and self._execution.cancelled:

@@ -77,7 +77,7 @@ class Server:
         fcntl.flock(self._users, fcntl.LOCK_SH)
         self._keeper = None if is_keeper_running(root) else self._start()
         self._closed = threading.Event()
-        self._watch = threading.Thread(target=self._keep_up, name="server", daemon=True)
+        self._watch = threading.Thread(target=self._restart_if_killed, name="server", daemon=True)
 
     def _start(self) -> "subprocess.Popen[bytes]":
         (self.root / server_keeper.STOPPED).unlink(missing_ok=True)
@@ -115,7 +115,7 @@ class Server:
         if self._watch.ident is None:  # each flow of a run waits here
             self._watch.start()
 
-    def _keep_up(self) -> None:
+    def _restart_if_killed(self) -> None:
         """While the server is in use, start it again once if the process that keeps it was killed, at the same
         address.
         """

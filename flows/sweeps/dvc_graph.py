@@ -71,7 +71,7 @@ def draft_stages(
     with chdir(snapshot), closing(open_repo(snapshot)) as repo, cache_parsed_params():
         pipeline = StageGraph(repo)
         wanted = {name for target in targets for name in resolve_stage_target(target, pipeline)}
-        closure = pipeline.closure(wanted)
+        closure = pipeline.load_upstream_closure(wanted)
         outs = {
             PurePosixPath(str(out.def_path)): name for name, (stage, _) in closure.stages.items() for out in stage.outs
         }

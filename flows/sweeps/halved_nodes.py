@@ -41,13 +41,13 @@ class HalvedNodes(Nodes):
         ends = {stage.name: stage for stage in super().plan()}
         for node in self.nodes.values():
             if all(name in self.entries for name in node.upstream.values()):
-                for rung in self.early.rungs(node.id):
-                    self._look(node, rung)
+                for rung in self.early.list_rungs(node.id):
+                    self._record_reached_metric(node, rung)
         planned = []
         for name, end in ends.items():
             node, last = self.nodes[name], end.upstream
-            for rung in self.early.rungs(name):
-                settled = self.early.known(rung) or self._left(node, rung.number)
+            for rung in self.early.list_rungs(name):
+                settled = self.early.known(rung) or self._find_stop_reason(node, rung.number)
                 reason = None if settled else "to compare the points"
                 planned.append(
                     replace(
@@ -55,7 +55,7 @@ class HalvedNodes(Nodes):
                     )
                 )
                 last = (rung.name,)
-            if end.reason and self._left(node):
+            if end.reason and self._find_stop_reason(node):
                 node.reason = None
             needs = tuple(dict.fromkeys((*end.upstream, *last)))
             planned.append(replace(end, reason=node.reason, upstream=needs, after=self.early.before(name)))
@@ -72,21 +72,21 @@ class HalvedNodes(Nodes):
         on_worker: PlannedStage | None = None,
     ) -> StageResult:
         """As of Nodes. Of a rung: have the node trained up to there. The state is `behind` where others are ahead."""
-        rung = self.early.rung(name)
+        rung = self.early.find_rung(name)
         node = self.nodes[rung.node if rung else name]
         if self.stopped:
             return StageResult(name, "skipped", "the sweep was stopped")
         result, started = StageResult(name, "failed"), time.monotonic()
         try:
             with convert_dvc_errors_to_plan_error():
-                is_cached = self._found(node)
+                is_cached = self._load_cached_entry(node)
                 if not is_cached and (behind := self.early.behind(node.id, rung.number if rung else None)):
                     return StageResult(name, "behind", behind)
                 if rung is None:
                     return super().execute(name, watch, grant, force, on_worker)
-                if not self._look(node, rung):
+                if not self._record_reached_metric(node, rung):
                     turn = StageTurn(result, watch, grant or Grant(), None, self.log_of(name))
-                    self._reach(node, rung, turn)
+                    self._train_to_rung(node, rung, turn)
             result.state = "ran"
         except Exception as error:
             is_expected = isinstance(error, StageFailed | PlanError)
@@ -96,22 +96,22 @@ class HalvedNodes(Nodes):
 
     def describe(self, name: str) -> StageResult:
         """As of Nodes, of rungs too, and of what is known to be behind."""
-        rung = self.early.rung(name)
+        rung = self.early.find_rung(name)
         node = self.nodes[rung.node if rung else name]
-        if node.id not in self.entries and (why := self._left(node, rung.number if rung else None)):
+        if node.id not in self.entries and (why := self._find_stop_reason(node, rung.number if rung else None)):
             return StageResult(name, "behind", why)
         return StageResult(name, "up-to-date") if rung else super().describe(name)
 
     def part(self, name: str) -> tuple[Node, float]:
         """The node of a planned stage, and the share of its work that this stage is."""
-        rung = self.early.rung(name)
-        shares = [0.0, *(float(pause.share) for pause in self.early.rungs(rung.node if rung else name)), 1.0]
+        rung = self.early.find_rung(name)
+        shares = [0.0, *(float(pause.share) for pause in self.early.list_rungs(rung.node if rung else name)), 1.0]
         number = rung.number if rung else len(shares) - 2
         return self.nodes[rung.node if rung else name], shares[number + 1] - shares[number]
 
-    def why_behind(self, node: str, results: Mapping[str, StageResult]) -> str:
+    def find_behind_reason(self, node: str, results: Mapping[str, StageResult]) -> str:
         """Why a node was not trained to its end; empty unless its training was behind."""
-        node_results = [results[name] for name in (*(rung.name for rung in self.early.rungs(node)), node)]
+        node_results = [results[name] for name in (*(rung.name for rung in self.early.list_rungs(node)), node)]
         return next((result.reason for result in node_results if result.state == "behind"), "")
 
     def numbers(self, node: str) -> dict[str, float]:
@@ -122,16 +122,16 @@ class HalvedNodes(Nodes):
         """What stopping trainings early saved."""
         return self.early.sentences({name: result.state for name, result in results.items()})
 
-    def _left(self, node: Node, number: int | None = None) -> str | None:
+    def _find_stop_reason(self, node: Node, number: int | None = None) -> str | None:
         """Why a node does not go on to a rung, or to its end, or what it needs does not; None while that is not
         known.
         """
         for name in node.upstream.values():
-            if name not in self.entries and self._left(self.nodes[name]):
+            if name not in self.entries and self._find_stop_reason(self.nodes[name]):
                 return f"{name} is behind"
         return self.early.left(node.id, number)
 
-    def _look(self, node: Node, rung: Rung) -> bool:
+    def _record_reached_metric(self, node: Node, rung: Rung) -> bool:
         """Whether it is known what a node had reached at a rung, which is noted."""
         metric = self.early.measure.name
         if node.id in self.entries:
@@ -146,13 +146,13 @@ class HalvedNodes(Nodes):
                     f"--early {metric}: {node.id} is in the cache, and its curve has no such number"
                 ) from None
         else:
-            reached = halving.read_rung_metric(self._file(node, rung), metric)
+            reached = halving.read_rung_metric(self._get_rung_file(node, rung), metric)
             if reached is None:
                 return False
         self.early.note(rung, reached)
         return True
 
-    def _reach(self, node: Node, rung: Rung, turn: StageTurn) -> None:
+    def _train_to_rung(self, node: Node, rung: Rung, turn: StageTurn) -> None:
         """Train a node up to a rung, and note what it has reached.
 
         A command that does not pause has made the node's outs then.
@@ -160,12 +160,12 @@ class HalvedNodes(Nodes):
         entry = self._entry(node)
         turn.say(turn.result.reason)
         with suppress(StageWaiting), self._lineage(node, entry, turn) as variables:
-            pause_request = halving.build_pause_variable(rung, self.early.measure.name, self._file(node, rung))
-            outs = self._make_here(node, entry, turn, {**variables, **pause_request})
-            self._keep(node, entry, outs, turn.result)
-        if not self._look(node, rung):
+            pause_request = halving.build_pause_variable(rung, self.early.measure.name, self._get_rung_file(node, rung))
+            outs = self._make_outputs_locally(node, entry, turn, {**variables, **pause_request})
+            self._write_cache_entry(node, entry, outs, turn.result)
+        if not self._record_reached_metric(node, rung):
             raise StageFailed(f"{node.draft.stage} paused elsewhere than at {rung.percent} of its steps")
 
-    def _file(self, node: Node, rung: Rung) -> Path:
+    def _get_rung_file(self, node: Node, rung: Rung) -> Path:
         checkpoints = self.root / CHECKPOINTS / compute_run_cache_key(self._entry(node))
         return halving.get_rung_file(checkpoints, node.draft.stage, rung, self.early.measure.name)

@@ -68,7 +68,7 @@ class Group:
     # Node and number of a rung -> the number there; None of a training that has ended without one.
     reached: dict[tuple[str, int], RungMetric | None] = field(default_factory=dict)
 
-    def rungs(self, node: str) -> list[Rung]:
+    def list_rungs(self, node: str) -> list[Rung]:
         """The rungs of a training, in their order."""
         return [Rung(node, number, share) for number, share in enumerate(self.shares)]
 
@@ -81,8 +81,10 @@ class Group:
         node_settings = next(settings for settings, nodes in self.candidates.items() if node in nodes)
         alive = list(self.candidates)
         for rung in range(number):
-            at = self._at(rung)
-            values = {settings: value for settings in alive if (value := self._value(settings, rung)) is not None}
+            at = self._find_rung_metric(rung)
+            values = {
+                settings: value for settings in alive if (value := self._compute_seed_mean(settings, rung)) is not None
+            }
             ranks = sorted(map(self.measure.rank, values.values()))
             cut = ranks[min(math.ceil(len(alive) / 2), len(ranks)) - 1] if ranks else 0.0
             alive, entered = (
@@ -104,7 +106,7 @@ class Group:
                 )
         return None
 
-    def decided(self, number: int) -> bool:
+    def is_decided(self, number: int) -> bool:
         """Whether all is known that `behind` needs for rung `number`."""
         for rung in range(number):
             for nodes in self.candidates.values():
@@ -129,13 +131,13 @@ class Group:
             f"all together trained {trained:,} of {every:,} steps"
         )
 
-    def _value(self, settings: str, rung: int) -> float | None:
+    def _compute_seed_mean(self, settings: str, rung: int) -> float | None:
         """The mean over seeds; None unless each seed has got there."""
         nodes = self.candidates[settings]
         values = [at.value for node in nodes if (at := self.reached.get((node, rung)))]
         return fmean(values) if len(values) == len(nodes) else None
 
-    def _at(self, rung: int) -> RungMetric | None:
+    def _find_rung_metric(self, rung: int) -> RungMetric | None:
         measured = [reached for (_, number), reached in self.reached.copy().items() if reached and number == rung]
         if len({(reached.step, reached.total) for reached in measured}) > 1:
             steps = ", ".join(map(str, sorted({reached.total for reached in measured})))
@@ -182,9 +184,9 @@ class Halving:
             available = "; ".join(f"that of {stage} has {', '.join(names)}" for stage, names in without.items())
             raise PlanError(f"--early {measure.name}: no curve has such a number; {available}")
         self._of = {node: group for group in self.groups for nodes in group.candidates.values() for node in nodes}
-        self._rungs = {rung.name: rung for node, group in self._of.items() for rung in group.rungs(node)}
+        self._rungs = {rung.name: rung for node, group in self._of.items() for rung in group.list_rungs(node)}
 
-    def rung(self, name: str) -> Rung | None:
+    def find_rung(self, name: str) -> Rung | None:
         """The rung of this name; None for a node."""
         return self._rungs.get(name)
 
@@ -192,10 +194,10 @@ class Halving:
         """Whether a training's number at a rung is known."""
         return (rung.node, rung.number) in self._of[rung.node].reached
 
-    def rungs(self, node: str) -> list[Rung]:
+    def list_rungs(self, node: str) -> list[Rung]:
         """The rungs of a node, none unless it is in a group."""
         group = self._of.get(node)
-        return group.rungs(node) if group else []
+        return group.list_rungs(node) if group else []
 
     def before(self, node: str, number: int | None = None) -> tuple[str, ...]:
         """The names of what has to end before anything can be said of rung `number` of a node, or of its end: all
@@ -205,7 +207,7 @@ class Halving:
         if group is None:
             return ()
         others = [other for nodes in group.candidates.values() for other in nodes]
-        return tuple(rung.name for other in others for rung in group.rungs(other)[:number])
+        return tuple(rung.name for other in others for rung in group.list_rungs(other)[:number])
 
     def behind(self, node: str, number: int | None = None) -> str | None:
         """Why a node does not go on to a rung, or to its end."""
@@ -218,12 +220,12 @@ class Halving:
         if group is None:
             return None
         at = len(group.shares) if number is None else number
-        return group.behind(node, at) if group.decided(at) else None
+        return group.behind(node, at) if group.is_decided(at) else None
 
     def numbers(self, node: str) -> dict[str, float]:
         """What a node had reached at each rung: `grpo/eval_accuracy/at_step_40`."""
         group = self._of.get(node)
-        reached = [group.reached.get((node, rung.number)) for rung in group.rungs(node)] if group else []
+        reached = [group.reached.get((node, rung.number)) for rung in group.list_rungs(node)] if group else []
         return {f"{group.stage}/{self.measure.name}/at_step_{at.step}": at.value for at in reached if group and at}
 
     def note(self, rung: Rung, reached: RungMetric | None) -> None:

@@ -57,7 +57,7 @@ class Nodes:
         self._writing = threading.Lock()
         self._held = ExitStack()
 
-    def warm(self, starts: WarmStarts | None) -> Self:
+    def use_warm_starts(self, starts: WarmStarts | None) -> Self:
         """The same, with stages that start warm."""
         self._runner = CommandRunner(self.root, starts)
         return self
@@ -81,7 +81,7 @@ class Nodes:
         """The node of a planned stage, and the share of its work that this stage is."""
         return self.nodes[name], 1.0
 
-    def why_behind(self, node: str, results: Mapping[str, StageResult]) -> str:
+    def find_behind_reason(self, node: str, results: Mapping[str, StageResult]) -> str:
         """Why a node was not trained to its end; empty unless its training was behind."""
         return ""
 
@@ -107,7 +107,7 @@ class Nodes:
         planned = []
         for node in self.nodes.values():
             ready = all(name in self.entries for name in node.upstream.values())
-            node.reason = None if ready and self._found(node) else "not in the cache"
+            node.reason = None if ready and self._load_cached_entry(node) else "not in the cache"
             request = node.draft.asked
             upstream = tuple(node.upstream.values())
             resources = (request.cpu, request.gpu, str(node.draft.cmd), request.pool, request.launcher)
@@ -132,7 +132,7 @@ class Nodes:
         result = StageResult(name, "failed", node.reason or "")
         try:
             with convert_dvc_errors_to_plan_error():
-                if self._found(node):  # made since the plan, by another node
+                if self._load_cached_entry(node):  # made since the plan, by another node
                     result.state = "restored"
                     self._find(result)
                 else:
@@ -166,7 +166,7 @@ class Nodes:
                     self.nodes[result.stage].draft.stage, self.entries[result.stage]
                 )
 
-    def _found(self, node: Node) -> bool:
+    def _load_cached_entry(self, node: Node) -> bool:
         """Whether the run cache has the node's outs, and the cache all their files; notes the entry."""
         entry = self._entry(node)
         for cached_entry in iterate_run_cache_entries(self.root, compute_run_cache_key(entry)):
@@ -180,13 +180,13 @@ class Nodes:
 
     def _entry(self, node: Node) -> Entry:
         """The node's future entry of dvc.lock, with the hashes of its deps."""
-        deps = [self._dep(node, path) for path in node.draft.deps]
+        deps = [self._build_dep_item(node, path) for path in node.draft.deps]
         entry: dict[str, Any] = {"cmd": node.draft.cmd, "deps": sorted(deps, key=lambda item: str(item["path"]))}
         if node.draft.params:
             entry["params"] = {file: dict(values) for file, values in node.draft.params.items()}
         return {**entry, "outs": [{"path": path, "hash": "md5"} for path in node.draft.outs]}
 
-    def _dep(self, node: Node, path: str) -> Item:
+    def _build_dep_item(self, node: Node, path: str) -> Item:
         if path in node.draft.outside:
             return node.draft.outside[path]
         return dvc_objects.build_dep_item(self.root, path, self._read(node, path))
@@ -207,10 +207,12 @@ class Nodes:
         entry = self._entry(node)
         with self._lineage(node, entry, turn) as variables:
             turn.say(turn.result.reason)
-            make = self._make_here if turn.on_worker is None else self._make_elsewhere
-            self._keep(node, entry, make(node, entry, turn, variables), turn.result)
+            make = self._make_outputs_locally if turn.on_worker is None else self._make_outputs_on_worker
+            self._write_cache_entry(node, entry, make(node, entry, turn, variables), turn.result)
 
-    def _keep(self, node: Node, entry: Entry, outs: Sequence[Mapping[str, Any]], result: StageResult) -> None:
+    def _write_cache_entry(
+        self, node: Node, entry: Entry, outs: Sequence[Mapping[str, Any]], result: StageResult
+    ) -> None:
         """Write the entry of what a node has made, with which it is in the run cache; its checkpoints are of no more
         use.
         """
@@ -224,7 +226,7 @@ class Nodes:
         _delete_checkpoints(checkpoints)
         self.entries[node.id] = entry
 
-    def _make_here(
+    def _make_outputs_locally(
         self, node: Node, entry: Entry, turn: StageTurn, variables: Mapping[str, str]
     ) -> Sequence[Mapping[str, Any]]:
         """Run the command in a copy, check what it made and move that into the cache; the outs with their hashes."""
@@ -240,7 +242,7 @@ class Nodes:
                 for path in node.draft.outs
             ]
 
-    def _make_elsewhere(
+    def _make_outputs_on_worker(
         self, node: Node, entry: Entry, turn: StageTurn, _: Mapping[str, str]
     ) -> Sequence[Mapping[str, Any]]:
         """Have a worker do the same; one that is lost is tried again."""
@@ -260,7 +262,7 @@ class Nodes:
                 break
         if self.recorder is not None and turn.result.mlflow_run_id is not None:
             with capture_recording_failure(turn.result):
-                self.recorder.made_by(turn.result.mlflow_run_id, facts)
+                self.recorder.record_worker_environment(turn.result.mlflow_run_id, facts)
         by_path = {str(out["path"]): out for out in outs}
         return [by_path[path] for path in node.draft.outs]
 

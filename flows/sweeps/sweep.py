@@ -102,7 +102,7 @@ class Sweep:
                         if results[node].state in ("ran", "restored", "up-to-date")
                     },
                     {stage: results[node].mlflow_run_id for stage, node in nodes.items()},
-                    next((why for node in nodes.values() if (why := self.owner.why_behind(node, results))), ""),
+                    next((why for node in nodes.values() if (why := self.owner.find_behind_reason(node, results))), ""),
                     {key: number for node in nodes.values() for key, number in self.owner.numbers(node).items()},
                 )
             )
@@ -179,7 +179,7 @@ def run_sweep(
             jobs=jobs,
             watch=watch,
             cold=cold,
-            owner=sweep.owner.warm,
+            owner=sweep.owner.use_warm_starts,
             source=sweep.source,
         ) as execution,
     ):

@@ -53,7 +53,7 @@ def render_lineage_page(document: Document, metrics: Metrics | None = None) -> s
         legend=_build_legend(document),
         artifacts=artifacts.values(),
         runs=runs,
-        readers=document.readers(),
+        readers=document.group_readers_by_artifact(),
         metrics={
             run: {name: f"{value:.6g}" for name, value in run_metrics.items()}
             for run, run_metrics in (metrics or {}).items()

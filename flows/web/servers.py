@@ -68,7 +68,7 @@ def run_web_servers(root: Path, console: Console, port: int | None = None) -> in
             prefect.wait()
             secret = server.build_client_environment(root)["PREFECT_API_AUTH_STRING"]
             console.print(f"Prefect  {prefect.url.removesuffix('/api')}  password {secret}", markup=False)
-        if "MLflow" in pages and mlflow.comes_up():
+        if "MLflow" in pages and mlflow.wait_until_ready():
             console.print(
                 "MLflow   "
                 f"{mlflow.url}/?token={server_guard.load_or_create_token(root)}{_build_mlflow_url_fragment(client)}",

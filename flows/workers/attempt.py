@@ -43,7 +43,7 @@ class UnwantedError(Exception):
 class AttemptSite(Protocol):
     """Where an attempt runs. `perform` does the work, and puts into the status what the coordinator needs of it."""
 
-    def perform(self) -> None: ...
+    def run_attempt(self) -> None: ...
 
 
 class Attempt:
@@ -97,7 +97,7 @@ class Attempt:
         self.status.step, self.status.total, self.status.seconds, self.status.measure = step, total, seconds, measure
 
     @contextmanager
-    def granted(self, job: Job, environ: Mapping[str, str], *keep: int) -> Iterator[Grant]:
+    def hold_resource_grant(self, job: Job, environ: Mapping[str, str], *keep: int) -> Iterator[Grant]:
         """What the command gets: these variables and open files, its launcher or the devices that it waited for."""
         if job.launcher:
             yield Grant(environ, keep, tuple(shlex.split(job.launcher)))
@@ -112,14 +112,14 @@ class Attempt:
             device_variables = devices.build_device_environment(lease.names) if slots.gpus else {}
             yield Grant({**environ, **device_variables}, (*keep, *lease.files))
 
-    def perform(self) -> int:
+    def run_attempt(self) -> int:
         """Do the job and tell how it ended; the exit status."""
-        job = self._job()
+        job = self._claim_job()
         if job is None:
             return 0
         self.reporter.start()
         try:
-            self._place(job).perform()
+            self._place(job).run_attempt()
         except UnwantedError as error:
             self.status.lost = str(error)
         except StageWaiting as error:
@@ -135,12 +135,12 @@ class Attempt:
                 self.status.failure = line
         self.reporter.stop()
         if self._silent:
-            self._close()
+            self._cancel_flow_run()
         else:
-            self._finish()
+            self._send_final_report()
         return 0
 
-    def _job(self) -> Job | None:
+    def _claim_job(self) -> Job | None:
         """The job, with its flow run in the state RUNNING; None if nobody waits for it any more."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         while True:
@@ -150,7 +150,7 @@ class Attempt:
                     return None
                 self.api.set_state(self.run, "RUNNING", force=True)
                 if any(state in ENDED for state in self.api.states(self.run)):  # given up since it was asked
-                    self._close()
+                    self._cancel_flow_run()
                     return None
                 self.reporter.beat()
                 return Job.of(flow_run.parameters["job"])
@@ -168,7 +168,7 @@ class Attempt:
 
         return InCopy(self, job)
 
-    def _close(self) -> None:
+    def _cancel_flow_run(self) -> None:
         """End the flow run of an attempt that nobody waits for, so that it is not listed as running; its status stays
         as it is.
         """
@@ -177,7 +177,7 @@ class Attempt:
             if run is not None and run.state not in ENDED:
                 self.api.set_state(self.run, "CANCELLED", NOT_WANTED, force=True)
 
-    def _finish(self) -> None:
+    def _send_final_report(self) -> None:
         """Send the last report, then the state, and be patient with a server that is away."""
         self.status.ended, self.status.phase = True, ""
         status = self.status
@@ -203,7 +203,7 @@ def main() -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop().start())
     try:
-        return attempt.perform()
+        return attempt.run_attempt()
     finally:
         attempt.api.close()
 

@@ -75,11 +75,11 @@ class Dispatch:
         where, transport = self.pools[stage.pool]
         job = self.job(stage, entry)
         if transport == "clone":
-            self._patiently(lambda: self._send(entry), say, stopped)
+            self._retry_transfer(lambda: self._push_stage_data(entry), say, stopped)
         status = where.run(job, log, tell, say, stopped)
         try:
             if transport == "clone":
-                self._patiently(lambda: self._take(status, log), say, stopped)
+                self._retry_transfer(lambda: self._fetch_outputs(status, log), say, stopped)
         finally:
             attempt_notes.delete_attempt_note(
                 self.root, stage.name
@@ -103,17 +103,17 @@ class Dispatch:
         workspace. `noted` tells attempts at one stage apart.
         """
         where, _ = self.pools[stage.pool]
-        self._patiently(lambda: self._send(entry), say, stopped)
+        self._retry_transfer(lambda: self._push_stage_data(entry), say, stopped)
         status = where.run(self.job(stage, entry), log, tell, say, stopped, noted)
         try:
-            self._patiently(lambda: self._take(replace(status, outs=[]), log), say, stopped)
+            self._retry_transfer(lambda: self._fetch_outputs(replace(status, outs=[]), log), say, stopped)
             hashes = [str(out["md5"]) for out in status.outs]
-            self._patiently(lambda: dvc_transfer.fetch_objects(self.root, hashes), say, stopped)
+            self._retry_transfer(lambda: dvc_transfer.fetch_objects(self.root, hashes), say, stopped)
         finally:
             attempt_notes.delete_attempt_note(self.root, noted)
         return status.outs, _build_worker_facts(status)
 
-    def _send(self, entry: Entry) -> None:
+    def _push_stage_data(self, entry: Entry) -> None:
         """Push the stage's data; what stands in no cache, such as raw data in git, is put there first."""
         for path, md5 in get_data_hashes(entry).items():
             if not cache_objects.is_cache_object_complete(self.root, md5):
@@ -122,7 +122,7 @@ class Dispatch:
                     raise PlanError(f"{path}: it changed while the run was under way; run it again")
         dvc_transfer.push_objects(self.root, get_data_hashes(entry).values())
 
-    def _take(self, status: Status, log: Path) -> None:
+    def _fetch_outputs(self, status: Status, log: Path) -> None:
         hashes = [str(out["md5"]) for out in status.outs]
         dvc_transfer.fetch_objects(self.root, [*hashes, *status.files.values()])
         outs = {self.root / out["path"]: str(out["md5"]) for out in status.outs}
@@ -133,7 +133,9 @@ class Dispatch:
             delete_path(path)
             cache_objects.copy_from_cache(self.root, md5, path)
 
-    def _patiently(self, what: Callable[[], None], say: Callable[[str], None], stopped: Callable[[], bool]) -> None:
+    def _retry_transfer(
+        self, what: Callable[[], None], say: Callable[[str], None], stopped: Callable[[], bool]
+    ) -> None:
         def patient(line: str) -> None:
             if stopped():
                 raise PlanError("stopped")
@@ -193,7 +195,7 @@ def _choose_transport(api: Api, root: Path, name: str) -> Transport:
     clone_id = mlflow_address.load_or_create_clone_id(root)
     facts = {
         announcement.get("name"): announcement
-        for announcement in api.announced().values()
+        for announcement in api.list_announced_workers().values()
         if announcement.get("pool") == name
     }
     checkouts = {facts.get(worker.name, {}).get("checkout") for worker in live}

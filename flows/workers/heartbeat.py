@@ -34,7 +34,7 @@ class Reporter:
         self._artifact = ""
         self._parent = os.getppid() if parent is None else parent
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._report, daemon=True)
+        self._thread = threading.Thread(target=self._run_report_loop, daemon=True)
 
     def start(self) -> None:
         """Begin to report."""
@@ -52,7 +52,7 @@ class Reporter:
             self.api.update_status(self._artifact, self.status.json())
         else:
             self._artifact = self.api.post_status(self.run, self.status.json())
-        self._send_log()
+        self._send_new_log_lines()
 
     def wanted(self) -> bool:
         """Whether the coordinator still waits for this attempt; Away if the server cannot be asked."""
@@ -61,7 +61,7 @@ class Reporter:
         run = self.api.flow_run(self.run)
         return run is not None and run.state not in (*ENDED, "CANCELLING")
 
-    def _report(self) -> None:
+    def _run_report_loop(self) -> None:
         while not self._ended.wait(BEAT_SECONDS):
             if os.getppid() != self._parent:
                 return self._unwanted("its worker ended", True)
@@ -70,7 +70,7 @@ class Reporter:
                     return self._unwanted(NOT_WANTED, False)
                 self.beat()
 
-    def _send_log(self) -> None:
+    def _send_new_log_lines(self) -> None:
         """Send the whole lines that are new in the log."""
         if self.log is None or not self.log.exists():
             return

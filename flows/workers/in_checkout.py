@@ -27,31 +27,33 @@ class InCheckout:
         if mlflow_address.load_or_create_clone_id(self.root) != job.checkout:
             raise PlanError(f"this worker is in {self.root}, which is not the checkout that the run is of")
 
-    def perform(self) -> None:
+    def run_attempt(self) -> None:
         """Clear what an earlier attempt left, and run the command."""
         job, attempt = self.job, self.attempt
-        attempt.reporter.still = self._noted
+        attempt.reporter.still = self._is_current_attempt
         holder = f"worker {attempt.status.worker} on {attempt.status.host}, process {attempt.status.pid}"
         with stage_lock.hold_stage_lock(self.root, job.stage, holder, attempt.phase) as lock:
-            if not self._noted():  # a coordinator that has the lock after this may change the outs as it likes
+            if (
+                not self._is_current_attempt()
+            ):  # a coordinator that has the lock after this may change the outs as it likes
                 attempt.stop(NOT_WANTED, False)
             attempt.phase("")
-            self._clear()
+            self._remove_old_outs()
             runner = attempt.runner = CommandRunner(self.root)
             attempt.check()
             log = self.root / "mlruns/logs" / f"{job.stage}.log"
             environ = {name: value for name, value in os.environ.items() if not name.startswith(CUT)}
             environ |= {"DVC_ROOT": str(self.root), "POSTTRAIN_RECORDS": str(log.with_suffix(".records"))}
             attempt.reporter.log = log
-            with attempt.granted(job, environ, lock) as grant:
+            with attempt.hold_resource_grant(job, environ, lock) as grant:
                 runner.call(job.stage, job.entry["cmd"], self.root, log, grant, attempt.tell)
             attempt.check()
 
-    def _noted(self) -> bool:
+    def _is_current_attempt(self) -> bool:
         note = attempt_notes.read_attempt_note(self.root, self.job.stage)
         return note is not None and note.attempt == self.job.attempt
 
-    def _clear(self) -> None:
+    def _remove_old_outs(self) -> None:
         for out in get_entry_hashes(self.job.entry, "outs"):
             path = self.root / out
             delete_path(path)

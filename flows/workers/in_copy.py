@@ -44,26 +44,26 @@ class InCopy:
     def __init__(self, attempt: "Attempt", job: Job) -> None:
         self.attempt, self.job, self.root = attempt, job, attempt.root
 
-    def perform(self) -> None:
+    def run_attempt(self) -> None:
         """Lay out, run, check, push."""
         job, attempt = self.job, self.attempt
         with open_scratch_folder(self.root / HOME, f"{job.stage}-") as (folder, lock):
             target = folder / "copy"
             target.mkdir()
-            self._lay_out(target, folder / "patch")
+            self._prepare_copy(target, folder / "patch")
             attempt.phase("")
             runner = attempt.runner = CommandRunner(target)
             attempt.check()
             log = target / command.LOG / f"{job.stage}.log"
             attempt.reporter.log = log
-            environ = command.build_reproduction_environment(self._record(None), target)
+            environ = command.build_reproduction_environment(self._build_execution_record(None), target)
             environ["POSTTRAIN_RECORDS"] = str(log.with_suffix(".records"))
             try:
-                with attempt.granted(job, environ, lock) as grant:
+                with attempt.hold_resource_grant(job, environ, lock) as grant:
                     runner.call(job.stage, job.entry["cmd"], target, log, grant, attempt.tell)
                 attempt.check()
-                self._check(target)
-                self._bring_back(target, log)
+                self._check_outs(target)
+                self._push_results(target, log)
             except (StageFailed, StageWaiting):
                 attempt.reporter.stop()
                 with suppress(Away, PlanError):
@@ -72,10 +72,10 @@ class InCopy:
             finally:
                 runner.stop()
 
-    def _record(self, patch: Path | None) -> ExecutionRecord:
+    def _build_execution_record(self, patch: Path | None) -> ExecutionRecord:
         return ExecutionRecord(self.job.stage, self.job.entry, commit=self.job.commit, patch=patch)
 
-    def _lay_out(self, target: Path, patch: Path) -> None:
+    def _prepare_copy(self, target: Path, patch: Path) -> None:
         job, attempt = self.job, self.attempt
         attempt.phase(f"fetches commit {job.commit[:8]}")
         if not checkout.has_commit(self.root, job.commit):
@@ -85,9 +85,13 @@ class InCopy:
         if job.patch:
             patch.write_bytes(unpack_patch(job.patch))
         attempt.phase("fetches what the stage reads")
-        self._patiently(lambda: dvc_transfer.fetch_objects(self.root, get_data_hashes(job.entry).values(), job.remote))
+        self._retry_transfer(
+            lambda: dvc_transfer.fetch_objects(self.root, get_data_hashes(job.entry).values(), job.remote)
+        )
         try:
-            scratch_copy.make_scratch_copy(self.root, self._record(patch if job.patch else None), target)
+            scratch_copy.make_scratch_copy(
+                self.root, self._build_execution_record(patch if job.patch else None), target
+            )
         except scratch_copy.CannotReproduceError as error:
             raise PlanError(str(error)) from None
         kept, link = self.root / CHECKPOINTS, target / CHECKPOINTS
@@ -95,7 +99,7 @@ class InCopy:
         link.parent.mkdir(parents=True, exist_ok=True)
         link.symlink_to(kept)
 
-    def _check(self, target: Path) -> None:
+    def _check_outs(self, target: Path) -> None:
         made = [target / out for out in get_entry_hashes(self.job.entry, "outs")]
         checker = Checker(target)
         try:
@@ -104,7 +108,7 @@ class InCopy:
         finally:
             checker.stop()
 
-    def _bring_back(self, target: Path, log: Path) -> None:
+    def _push_results(self, target: Path, log: Path) -> None:
         """Push the outs, the log and the records; then, if the attempt is still wanted, the entry of the run cache."""
         job, status = self.job, self.attempt.status
         self.attempt.phase("sends what the stage made")
@@ -120,13 +124,13 @@ class InCopy:
         }
         entry = {**job.entry, "outs": outs}
         pushed = [*get_entry_hashes(entry, "outs").values(), *status.files.values()]
-        self._patiently(lambda: dvc_transfer.push_objects(self.root, pushed, job.remote))
+        self._retry_transfer(lambda: dvc_transfer.push_objects(self.root, pushed, job.remote))
         self.attempt.check()
         self.attempt.check_wanted()
-        self._patiently(lambda: dvc_transfer.push_run_cache_entry(self.root, entry, job.remote))
+        self._retry_transfer(lambda: dvc_transfer.push_run_cache_entry(self.root, entry, job.remote))
         status.outs, status.environment = outs, run_environment.collect_versions()
 
-    def _patiently(self, what: Callable[[], None]) -> None:
+    def _retry_transfer(self, what: Callable[[], None]) -> None:
         dvc_transfer.retry_transfer(what, self.attempt.phase)
 
 

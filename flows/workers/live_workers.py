@@ -38,7 +38,7 @@ def list_live_workers(root: Path) -> list[Listed]:
     with closing(prefect_servers.connect_to_prefect(root)) as api, raise_away_as_plan_error():
         facts = {
             (announcement.get("pool"), announcement.get("name")): announcement
-            for announcement in api.announced().values()
+            for announcement in api.list_announced_workers().values()
         }
         running = _group_running_stages_by_worker(api)
         listed = []
@@ -70,7 +70,7 @@ def list_held_pool_reasons(root: Path) -> list[str]:
 def _group_running_stages_by_worker(api: Api) -> dict[str, list[RunningStage]]:
     """What runs, by the worker's name."""
     by_worker: dict[str, list[RunningStage]] = {}
-    for run in api.flow_runs(["RUNNING"]):
+    for run in api.list_flow_runs(["RUNNING"]):
         status = api.status(run.id)
         stage = str((run.parameters.get("job") or {}).get("stage", run.name))
         running = RunningStage(stage, list(status.get("devices", [])), run.started, str(status.get("phase", "")))

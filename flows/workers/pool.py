@@ -49,14 +49,14 @@ class Pool:
         people, WorkerLost if the attempt may be made again.
         """
         key, name = compute_run_cache_key(job.entry), noted or job.stage
-        run = self._left_behind(name, key)
+        run = self._resume_or_cancel_attempt(name, key)
         note = AttemptNote(name, job.attempt, job.transport == "shared", key, self.api.url)
         try:
             if run is None:
                 attempt_notes.write_attempt_note(self.root, note)
                 run = self._submit(job, say, stopped)
                 attempt_notes.write_attempt_note(self.root, replace(note, run=run))
-            return _Following(self, run, job, log, tell, say, stopped).to_the_end()
+            return _Following(self, run, job, log, tell, say, stopped).follow_until_end()
         except BaseException:
             attempt_notes.delete_attempt_note(self.root, name)
             if run is not None:
@@ -77,7 +77,7 @@ class Pool:
                 say(f"Prefect's server is away: {error}")
                 time.sleep(LOOK_SECONDS)
 
-    def _left_behind(self, name: str, key: str) -> str | None:
+    def _resume_or_cancel_attempt(self, name: str, key: str) -> str | None:
         """The flow run of an attempt that a killed coordinator waited for, if it makes the same and goes on; others are
         given up.
         """
@@ -115,13 +115,13 @@ class _Following:
         now = time.monotonic()
         self.heard = self.worker_seen = now
 
-    def to_the_end(self) -> Status:
+    def follow_until_end(self) -> Status:
         """Look at the attempt until it has ended."""
         while True:
             if self.stopped():
                 raise StageFailed("stopped")
             try:
-                if self._look():
+                if self._poll_attempt():
                     return self.status
             except Away as error:
                 self.say(f"Prefect's server is away: {error}")
@@ -134,45 +134,47 @@ class _Following:
             self._said = line
             self._say(line)
 
-    def _look(self) -> bool:
+    def _poll_attempt(self) -> bool:
         """Read the newest report; whether the attempt has ended well."""
         report, run = self.api.status(self.run), self.api.flow_run(self.run)
         now = time.monotonic()
         if report and report.get("beat") != self.status.beat:
             self.status, self.heard = Status.of(report), now
-            self._copy_log()
-            self._show()
+            self._append_new_log_lines()
+            self._show_progress()
         if self.status.ended:
-            self._judge()
+            self._raise_on_failure()
             return True
         if run is not None and run.state == "CANCELLED" and (last := Status.of(self.api.status(self.run))).ended:
             self.status = last  # it ended between the two questions
-            self._judge()
+            self._raise_on_failure()
         if run is None or run.state in ("CRASHED", "CANCELLED", "CANCELLING"):
-            raise WorkerLost(f"the attempt of worker {self._worker()} was {run.state.lower() if run else 'deleted'}")
+            raise WorkerLost(
+                f"the attempt of worker {self._get_worker_name()} was {run.state.lower() if run else 'deleted'}"
+            )
         if not self.status.beat and run.state == "SCHEDULED":
             self.heard = now
-            self._wait_for_worker(now)
+            self._check_worker_online(now)
         elif not self.status.beat:
             if now - self.heard > get_start_timeout():
                 raise WorkerLost(f"the worker of pool {self.pool.name} that took it has not begun")
         elif now - self.heard > LOST_SECONDS:
-            raise WorkerLost(f"worker {self._worker()} has not reported for {now - self.heard:.0f} s")
+            raise WorkerLost(f"worker {self._get_worker_name()} has not reported for {now - self.heard:.0f} s")
         return False
 
-    def _judge(self) -> None:
-        self._copy_log()
+    def _raise_on_failure(self) -> None:
+        self._append_new_log_lines()
         if self.status.lost:
-            raise WorkerLost(f"worker {self._worker()}: {self.status.lost}")
+            raise WorkerLost(f"worker {self._get_worker_name()}: {self.status.lost}")
         if self.status.failure:
             raise StageFailed(self.status.failure)
         if self.status.waiting:
             raise StageWaiting(self.status.waiting)
 
-    def _worker(self) -> str:
+    def _get_worker_name(self) -> str:
         return self.status.worker or self.status.host or "(none yet)"
 
-    def _wait_for_worker(self, now: float) -> None:
+    def _check_worker_online(self, now: float) -> None:
         online = any(worker.online for worker in self.api.workers(self.pool.name) or ())
         held = self.api.held(self.pool.name) if online else ""
         self.say(f"waits: {held}" if held else f"waits for a worker of pool {self.pool.name}")
@@ -181,15 +183,15 @@ class _Following:
         elif now - self.worker_seen > NO_WORKER_SECONDS:
             raise StageFailed(format_no_worker_message(self.pool.name))
 
-    def _show(self) -> None:
+    def _show_progress(self) -> None:
         status = self.status
         lasting, self.phase = status.phase if status.phase == self.phase else "", status.phase  # two reports long
-        self.say(f"on {self._worker()}" + (f": {lasting}" if lasting else ""))
+        self.say(f"on {self._get_worker_name()}" + (f": {lasting}" if lasting else ""))
         if (status.step, status.total) != self.told and status.total:
             self.told = status.step, status.total
             self.tell(status.step, status.total, status.seconds, status.measure)
 
-    def _copy_log(self) -> None:
+    def _append_new_log_lines(self) -> None:
         """Append the log's new lines to the local file, where the worker does not write it itself."""
         if self.copy is not None:
             lines = self.api.log(self.run, self.log_lines)

@@ -71,21 +71,21 @@ class Api:
     def check(self) -> None:
         """PlanError of one line unless a Prefect server answers there."""
         try:
-            self._ask("GET", "/health")
+            self._send_request("GET", "/health")
         except Away as error:
             raise PlanError(f"Prefect's server does not answer: {error}") from None
 
     def ensure_pool(self, pool: str, template: Mapping[str, Any]) -> None:
         """Make a process work pool of this name unless there is a pool of the name."""
-        if self._find(f"/work_pools/{pool}") is None:
+        if self._find_record(f"/work_pools/{pool}") is None:
             body = {"name": pool, "type": "process", "base_job_template": template}
-            self._ask("POST", "/work_pools/", body, also=(409,))
+            self._send_request("POST", "/work_pools/", body, also=(409,))
 
     def workers(self, pool: str) -> list[PoolWorker] | None:
         """The pool's workers; None if there is no such pool."""
-        if self._find(f"/work_pools/{pool}") is None:
+        if self._find_record(f"/work_pools/{pool}") is None:
             return None
-        answer = self._ask("POST", f"/work_pools/{pool}/workers/filter", {"limit": 200})
+        answer = self._send_request("POST", f"/work_pools/{pool}/workers/filter", {"limit": 200})
         return [
             PoolWorker(worker["name"], worker["status"] == "ONLINE", worker.get("last_heartbeat_time") or "")
             for worker in answer
@@ -93,16 +93,16 @@ class Api:
 
     def forget_worker(self, pool: str, name: str) -> None:
         """Take a worker that has ended off the pool's list."""
-        self._ask("DELETE", f"/work_pools/{pool}/workers/{name}", also=(404,))
+        self._send_request("DELETE", f"/work_pools/{pool}/workers/{name}", also=(404,))
 
     def pools(self) -> list[str]:
         """The names of all work pools."""
-        return [str(pool["name"]) for pool in self._ask("POST", "/work_pools/filter", {"limit": 200})]
+        return [str(pool["name"]) for pool in self._send_request("POST", "/work_pools/filter", {"limit": 200})]
 
     def held(self, pool: str) -> str:
         """Why the pool hands no run to its workers, however idle they are; empty where it does."""
-        work_pool = self._ask("GET", f"/work_pools/{pool}", also=(404,)) or {}
-        queues = self._ask("POST", f"/work_pools/{pool}/queues/filter", {}, also=(404,))
+        work_pool = self._send_request("GET", f"/work_pools/{pool}", also=(404,)) or {}
+        queues = self._send_request("POST", f"/work_pools/{pool}/queues/filter", {}, also=(404,))
         default = [
             record
             for record in queues or ()
@@ -125,28 +125,32 @@ class Api:
         """
         state = {"type": "SCHEDULED", "state_details": {"scheduled_time": datetime.now(UTC).isoformat()}}
         body = {"name": name, "parameters": dict(parameters), "idempotency_key": key, "state": state}
-        return str(self._ask("POST", f"/deployments/{self._deployment(pool)}/create_flow_run", body)["id"])
+        return str(
+            self._send_request("POST", f"/deployments/{self._get_or_create_deployment(pool)}/create_flow_run", body)[
+                "id"
+            ]
+        )
 
-    def _deployment(self, pool: str) -> str:
+    def _get_or_create_deployment(self, pool: str) -> str:
         """The id of the pool's deployment, which every attempt is a run of."""
         if pool not in self._deployments:
             body = {
                 "name": pool,
-                "flow_id": self._ask("POST", "/flows/", {"name": FLOW})["id"],
+                "flow_id": self._send_request("POST", "/flows/", {"name": FLOW})["id"],
                 "work_pool_name": pool,
                 "enforce_parameter_schema": False,
                 "job_variables": {"command": COMMAND},
                 "description": "Stages of the pipeline, one run for each attempt at one.",
             }
-            self._deployments[pool] = str(self._ask("POST", "/deployments/", body)["id"])
+            self._deployments[pool] = str(self._send_request("POST", "/deployments/", body)["id"])
         return self._deployments[pool]
 
     def flow_run(self, run: str) -> PrefectFlowRun | None:
         """A flow run; None if there is none of this id."""
-        record = self._find(f"/flow_runs/{run}")
+        record = self._find_record(f"/flow_runs/{run}")
         return None if record is None else _parse_flow_run(record)
 
-    def flow_runs(self, states: Sequence[str]) -> list[PrefectFlowRun]:
+    def list_flow_runs(self, states: Sequence[str]) -> list[PrefectFlowRun]:
         """The runs of stages in one of these states, newest first."""
         body = {
             "flows": {"name": {"any_": [FLOW]}},
@@ -154,34 +158,34 @@ class Api:
             "sort": "START_TIME_DESC",
             "limit": 200,
         }
-        return [_parse_flow_run(record) for record in self._ask("POST", "/flow_runs/filter", body)]
+        return [_parse_flow_run(record) for record in self._send_request("POST", "/flow_runs/filter", body)]
 
     def set_state(self, run: str, state: str, message: str = "", force: bool = False) -> bool:
         """Ask for a state; whether the server accepted it. It lets a cancelled run begin, forced or not."""
         body = {"state": {"type": state, "name": state.capitalize(), "message": message}, "force": force}
-        answer = self._ask("POST", f"/flow_runs/{run}/set_state", body, also=(404,))
+        answer = self._send_request("POST", f"/flow_runs/{run}/set_state", body, also=(404,))
         return isinstance(answer, Mapping) and answer.get("status") == "ACCEPT"
 
     def states(self, run: str) -> list[str]:
         """The types of all states that the run has been in."""
-        return [str(state["type"]) for state in self._ask("GET", f"/flow_run_states/?flow_run_id={run}")]
+        return [str(state["type"]) for state in self._send_request("GET", f"/flow_run_states/?flow_run_id={run}")]
 
     def post_status(self, run: str, status: Mapping[str, Any]) -> str:
         """Make the run's status artifact; its id."""
         return str(
-            self._ask(
+            self._send_request(
                 "POST", "/artifacts/", {"type": "posttrain", "flow_run_id": run, **_build_status_artifact(status)}
             )["id"]
         )
 
     def update_status(self, artifact: str, status: Mapping[str, Any]) -> None:
         """Replace the content of a status artifact."""
-        self._ask("PATCH", f"/artifacts/{artifact}", _build_status_artifact(status))
+        self._send_request("PATCH", f"/artifacts/{artifact}", _build_status_artifact(status))
 
     def status(self, run: str) -> dict[str, Any]:
         """The newest content of the run's status artifact; nothing before there is one."""
         body = {"artifacts": {"flow_run_id": {"any_": [run]}}, "sort": "CREATED_DESC", "limit": 1}
-        for artifact in self._ask("POST", "/artifacts/filter", body):
+        for artifact in self._send_request("POST", "/artifacts/filter", body):
             return dict(artifact["data"]) if isinstance(artifact.get("data"), Mapping) else {}
         return {}
 
@@ -199,7 +203,7 @@ class Api:
                 }
                 for index, line in enumerate(some)
             ]
-            self._ask("POST", "/logs/", logs)
+            self._send_request("POST", "/logs/", logs)
 
     def log(self, run: str, after: int) -> list[str]:
         """The lines that `write_log` wrote but the first `after`, in their order."""
@@ -207,31 +211,31 @@ class Api:
         while True:
             ours = {"flow_run_id": {"any_": [run]}, "level": {"ge_": LEVEL, "le_": LEVEL}}
             body = {"logs": ours, "sort": "TIMESTAMP_ASC", "offset": offset, "limit": LOG_LINES}
-            lines = [str(record["message"]) for record in self._ask("POST", "/logs/filter", body)]
+            lines = [str(record["message"]) for record in self._send_request("POST", "/logs/filter", body)]
             all_lines, offset = [*all_lines, *lines], offset + len(lines)
             if len(lines) < LOG_LINES:
                 return all_lines
 
-    def announce(self, name: str, facts: Mapping[str, Any]) -> None:
+    def announce_worker(self, name: str, facts: Mapping[str, Any]) -> None:
         """Keep facts of a worker where every client of the server finds them."""
         self.withdraw(name)
-        self._ask("POST", "/variables/", {"name": name, "value": dict(facts), "tags": ["posttrain-worker"]})
+        self._send_request("POST", "/variables/", {"name": name, "value": dict(facts), "tags": ["posttrain-worker"]})
 
     def withdraw(self, name: str) -> None:
         """Delete what `announce` kept."""
-        self._ask("DELETE", f"/variables/name/{name}", also=(404,))
+        self._send_request("DELETE", f"/variables/name/{name}", also=(404,))
 
-    def announced(self) -> dict[str, dict[str, Any]]:
+    def list_announced_workers(self) -> dict[str, dict[str, Any]]:
         """All that was announced and not withdrawn, by name."""
         body = {"variables": {"tags": {"all_": ["posttrain-worker"]}}, "limit": 200}
-        variables = self._ask("POST", "/variables/filter", body)
+        variables = self._send_request("POST", "/variables/filter", body)
         return {variable["name"]: variable["value"] for variable in variables if isinstance(variable["value"], dict)}
 
-    def _find(self, path: str) -> dict[str, Any] | None:
-        answer = self._ask("GET", path, also=(404,))
+    def _find_record(self, path: str) -> dict[str, Any] | None:
+        answer = self._send_request("GET", path, also=(404,))
         return answer if answer and "id" in answer else None
 
-    def _ask(self, method: str, path: str, body: Any = None, also: Sequence[int] = ()) -> Any:
+    def _send_request(self, method: str, path: str, body: Any = None, also: Sequence[int] = ()) -> Any:
         """The answer's JSON; the statuses in `also` are no faults."""
         try:
             answer = self._client.request(method, self._address + path, json=body)

@@ -63,7 +63,7 @@ def run_worker(root: Path, console: Console, pool: str, name: str | None, limit:
         if any(worker.name == name and worker.online for worker in api.workers(pool) or ()):
             raise PlanError(f"--name {name}: a worker of this name is at work in pool {pool}")
         _withdraw_dead_workers(api)
-        api.announce(variable, facts)
+        api.announce_worker(variable, facts)
     have = f"GPU {', '.join(devices)}" if devices else "no GPU"
     console.print(f"worker {name} of pool {pool} ({have}) takes stages from {api.url}; Ctrl-C stops it", markup=False)
     attempts: list[str] = []
@@ -80,7 +80,7 @@ def _withdraw_dead_workers(api: Api) -> None:
     one lives.
     """
     long_ago = time.time() - OLD_SECONDS
-    for variable, facts in api.announced().items():
+    for variable, facts in api.list_announced_workers().items():
         if float(facts.get("since", 0.0)) > long_ago:
             continue
         workers = {worker.name: worker for worker in api.workers(str(facts.get("pool"))) or ()}

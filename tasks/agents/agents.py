@@ -77,7 +77,7 @@ def _train_seed(
     optimizer = Optimizer(trained.model, agent_config.learning_rate, updates, config.clip, optimizing)
     state: dict[str, Stateful] = {"policy": trained.weights, "optimizer": optimizer}
     critic = critic_optimizer = None
-    if settings.criticised:
+    if settings.needs_critic:
         critic = TurnCritic(trained.model)
         steps = updates if agent_config.update == "clip" else config.steps * config.critic_updates
         critic_optimizer = Optimizer(critic, config.critic_learning_rate, steps, config.clip, optimizing)

@@ -104,31 +104,31 @@ class _Learner:
         if self.own.source == "rewards":
             price = self.config.games * self.config.episodes * prices.reward
             steps = int(self.own.dollars / price)
-            self._check(steps, "batch of rated episodes")
+            self._check_affordable(steps, "batch of rated episodes")
             paid = {"spent": steps * price, "number": float(steps * self.config.games * self.config.episodes)}
-            optimizer = self._optimizer(steps * self.config.epochs)
-            fit = partial(self._rewarded, optimizer, steps)
+            optimizer = self._make_optimizer(steps * self.config.epochs)
+            fit = partial(self._fit_rewards, optimizer, steps)
         else:
-            bought = self._buy(teacher)
-            self._check(bought.number, "purchase")
+            bought = self._buy_training_data(teacher)
+            self._check_affordable(bought.number, "purchase")
             paid = {"spent": bought.spent, "number": float(bought.number)}
             learned = len(bought.pairs) or len(bought.episodes)  # nothing where all comparisons were ties
             steps = count_batches(learned, self.config.batch_size, self.config.epochs) if learned else 0
-            optimizer = self._optimizer(max(1, steps))
-            fit = partial(self._imitated, bought.episodes, optimizer)
+            optimizer = self._make_optimizer(max(1, steps))
+            fit = partial(self._fit_imitation, bought.episodes, optimizer)
             if bought.pairs:
                 pad = self.tokenizer.pad_token_id
                 reference = preference.compute_episode_reference_logps(
                     self.trained.model, bought.pairs, pad, self.config.batch_size
                 )
-                fit = partial(self._compared, bought.pairs, reference, optimizer)
+                fit = partial(self._fit_preferences, bought.pairs, reference, optimizer)
         rows = list[Row]()
         if steps:
             rows = training.run(fit, {"policy": self.trained.weights, "optimizer": optimizer}, steps, ended=True)
         self.trained.save(self.tokenizer, out)
         return {**paid, "steps": float(steps)}, rows
 
-    def _buy(self, teacher: Path) -> Bought:
+    def _buy_training_data(self, teacher: Path) -> Bought:
         config, budget, prices = self.config, self.own, self.config.prices
         if budget.source == "demonstrations":
             return purchases.buy_demonstrations(
@@ -143,18 +143,18 @@ class _Learner:
             return purchases.buy_successful_episodes(self.collect, budget.dollars, prices.reward)
         return purchases.buy_comparisons(self.collect, budget.dollars, prices.comparison)
 
-    def _check(self, number: int, what: str) -> None:
+    def _check_affordable(self, number: int, what: str) -> None:
         if not number:
             raise ConfigError(
                 f"params.yaml: branches.budgets.{self.name}.dollars: expected enough for one {what}, got "
                 f"{self.own.dollars:g}"
             )
 
-    def _optimizer(self, steps: int) -> Optimizer:
+    def _make_optimizer(self, steps: int) -> Optimizer:
         settings = build_settings(self.config.training, OptimizerSettings)
         return Optimizer(self.trained.model, self.own.learning_rate, steps, self.config.clip, settings)
 
-    def _rows(self, count: int, start: int) -> Iterator[list[int]]:
+    def _iterate_batch_rows(self, count: int, start: int) -> Iterator[list[int]]:
         """The rows of each batch, from a step on."""
         generator = torch.Generator().manual_seed(self.seed)
         for step, rows in enumerate(
@@ -163,25 +163,31 @@ class _Learner:
             if step >= start:
                 yield [*rows]
 
-    def _imitated(self, episodes: Sequence[Transcript], optimizer: Optimizer, start: int) -> Iterator[Row]:
+    def _fit_imitation(self, episodes: Sequence[Transcript], optimizer: Optimizer, start: int) -> Iterator[Row]:
         pad = self.tokenizer.pad_token_id
-        rows = self._rows(len(episodes), start)
+        rows = self._iterate_batch_rows(len(episodes), start)
         batches = (make_transcripts([episodes[row] for row in batch_rows], pad).batch() for batch_rows in rows)
         return sft.fit(self.trained.model, batches, optimizer)
 
-    def _compared(
+    def _fit_preferences(
         self, pairs: Sequence[EpisodePair], reference: Tensor, optimizer: Optimizer, start: int
     ) -> Iterator[Row]:
-        rows = self._rows(len(pairs), start)
+        rows = self._iterate_batch_rows(len(pairs), start)
         batches = (([pairs[row] for row in batch_rows], reference[batch_rows]) for batch_rows in rows)
         return preference.fit(self.trained.model, batches, self.tokenizer.pad_token_id, self.config.beta, optimizer)
 
-    def _rewarded(self, optimizer: Optimizer, steps: int, start: int) -> Iterator[Row]:
+    def _fit_rewards(self, optimizer: Optimizer, steps: int, start: int) -> Iterator[Row]:
         return actor_critic.fit(
-            self.trained.model, None, self.collect, (optimizer, None), self._settings(), start=start, steps=steps
+            self.trained.model,
+            None,
+            self.collect,
+            (optimizer, None),
+            self._build_grpo_settings(),
+            start=start,
+            steps=steps,
         )
 
-    def _settings(self) -> LoopSettings:
+    def _build_grpo_settings(self) -> LoopSettings:
         """GRPO by episode."""
         return LoopSettings(
             credit="total",

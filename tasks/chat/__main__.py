@@ -29,7 +29,7 @@ def run_chat_loop(conversations: Sequence["Conversation"], screen: "Screen") -> 
     from tasks.algorithms.common.errors import TrainingError
     from tasks.common.errors import DataError
 
-    for line in screen.questions():
+    for line in screen.read_questions():
         text = line.strip()
         try:
             if text == "/quit":

@@ -78,7 +78,7 @@ class Conversation:
         """
         self.notes = []
         turn = {"role": "user", "content": question}
-        prompt = self._fitted(turn)
+        prompt = self._fit_prompt_to_context(turn)
         room = self.sampling.max_new_tokens if self.limit is None else self.limit - len(prompt)
         return self._answer(turn, prompt, room)
 
@@ -114,9 +114,9 @@ class Conversation:
                 self.turns += [turn, {"role": "assistant", "content": answer}]
                 self._answers += 1
 
-    def _fitted(self, turn: Message) -> list[int]:
+    def _fit_prompt_to_context(self, turn: Message) -> list[int]:
         """The prompt of this turn, with as many turns before it as the context has room for."""
-        prompt, forgotten = self._encode([*self.system, *self.turns, turn]), 0
+        prompt, forgotten = self._encode_messages([*self.system, *self.turns, turn]), 0
         if self.limit is None:
             return prompt
         kept = min(self.sampling.max_new_tokens, self.limit // KEPT)
@@ -129,13 +129,13 @@ class Conversation:
                 )
             del self.turns[:2]
             forgotten += 1
-            prompt = self._encode([*self.system, *self.turns, turn])
+            prompt = self._encode_messages([*self.system, *self.turns, turn])
         if forgotten:
             what = "the oldest turn was" if forgotten == 1 else f"the {forgotten} oldest turns were"
             self.notes.append(f"{what} forgotten: the context of {self.limit} tokens is full")
         return prompt
 
-    def _encode(self, messages: list[Message]) -> list[int]:
+    def _encode_messages(self, messages: list[Message]) -> list[int]:
         """What these messages are in tokens, up to where the answer begins; special tokens in their text are plain
         text.
         """

@@ -22,7 +22,7 @@ class Screen(Protocol):
 
     interactive: bool  # whether somebody is there to type something else after an error
 
-    def questions(self) -> Iterator[str]:
+    def read_questions(self) -> Iterator[str]:
         """What is typed, line by line."""
         ...
 
@@ -40,7 +40,7 @@ class Pipe:
 
     interactive = False
 
-    def questions(self) -> Iterator[str]:
+    def read_questions(self) -> Iterator[str]:
         """The lines of standard input."""
         yield from sys.stdin
 
@@ -69,7 +69,7 @@ class Terminal:
             import readline  # noqa: F401  # gives `input` line editing and the lines typed before
         self.console = Console(highlight=False)
 
-    def questions(self) -> Iterator[str]:
+    def read_questions(self) -> Iterator[str]:
         """The lines typed, until Ctrl-D."""
         while True:
             try:
@@ -92,7 +92,7 @@ class Terminal:
                 if len(drawn) == 1:
                     _print_growing_answer(drawn[0])
                 else:
-                    self._columns(conversations, drawn)
+                    self._show_answer_columns(conversations, drawn)
         except KeyboardInterrupt:
             self.say("stopped")
         for conversation in conversations:
@@ -105,7 +105,7 @@ class Terminal:
             Text(escape_control_characters(note) if "\n" in note else f"({escape_control_characters(note)})", "dim")
         )
 
-    def _columns(self, conversations: Sequence[Conversation], drawn: Sequence[Iterator[str]]) -> None:
+    def _show_answer_columns(self, conversations: Sequence[Conversation], drawn: Sequence[Iterator[str]]) -> None:
         """Draw from all answers in turn; while they are drawn, the screen shows as much of their ends as fits."""
         texts, going = [""] * len(drawn), [*range(len(drawn))]
 

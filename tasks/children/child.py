@@ -80,7 +80,7 @@ class Child:
         try:
             while number not in self._replies:
                 left = None if deadline is None else max(1e-3, deadline - time.monotonic())
-                self._receive(left)
+                self._receive_replies(left)
         except TimeoutError:
             self.close()
             raise ChildEnded(f"took longer than {seconds:g} s") from None
@@ -100,7 +100,7 @@ class Child:
         self.process.wait()
         self.connection.close()
 
-    def _receive(self, seconds: float | None) -> None:
+    def _receive_replies(self, seconds: float | None) -> None:
         try:
             self.connection.settimeout(seconds)
             part = self.connection.recv(2**16)
@@ -109,7 +109,7 @@ class Child:
         except OSError:
             part = b""
         if not part:
-            raise ChildEnded(self._how_it_ended())
+            raise ChildEnded(self._describe_end())
         self._unread += part
         if b"\n" in part:
             *lines, self._unread = self._unread.split(b"\n")
@@ -131,7 +131,7 @@ class Child:
         self._awaited.remove(number)
         self._replies[number] = message
 
-    def _how_it_ended(self) -> str:
+    def _describe_end(self) -> str:
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(GRACE_SECONDS)
         status = self.process.returncode

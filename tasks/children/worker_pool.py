@@ -32,7 +32,7 @@ class WorkerPool(Generic[OneWorker]):
         for _ in range(count):
             self._places.put(None)  # a free place for a process
 
-    def start_one(self) -> None:
+    def start_first_worker(self) -> None:
         """Start a first worker now, so that one that cannot be is found before there is work."""
         self._places.get()
         self._places.put(self.start())

@@ -50,7 +50,7 @@ def _check_child_process(recorded: "_Recorded", event: str, arguments: tuple[Any
     if event == "subprocess.Popen" and isinstance(arguments[1], list | tuple):
         for flag, name in pairwise(map(str, arguments[1])):
             if flag == "-m" and name.partition(".")[0] == PACKAGE:
-                recorded.compare_child(name)
+                recorded.check_child_modules(name)
 
 
 class _Recorded:
@@ -62,11 +62,11 @@ class _Recorded:
         content = file.read_bytes()
         try:
             self.hashes: dict[str, str] = dict(json.loads(content))
-            self._sources = self._unchanged(content)
+            self._sources = self._load_source_hashes(content)
         except (ValueError, TypeError, LookupError, AttributeError):
             raise StageError(f"{file}: expected what `python -m tasks.code` writes") from None
 
-    def _unchanged(self, content: bytes) -> dict[str, str]:
+    def _load_source_hashes(self, content: bytes) -> dict[str, str]:
         """MD5 of each file that the hashes were made from, where that is on record; else every file is compared by its
         syntax.
         """
@@ -98,7 +98,7 @@ class _Recorded:
         elif self._sources.get(path) != _compute_md5(file.read_bytes()) and self._now.get(path) != self.hashes[path]:
             raise StageError(f"{path} is not the one that {self._shown} was made from: it changed since; run it again")
 
-    def compare_child(self, module: str) -> None:
+    def check_child_modules(self, module: str) -> None:
         """StageError unless all modules that one imports which is started as a program are those that are recorded."""
         if module not in self._children:
             try:

@@ -98,7 +98,7 @@ class Module:
     bound: set[str] = field(default_factory=set)  # names that `running` binds
 
     @cached_property
-    def for_effect(self) -> list[str]:
+    def unnamed_imports(self) -> list[str]:
         """What is imported and never named: for what its import does, or for others to import from here."""
         named = {reference[0] for part in (*self.parts, *self.program) for reference in part.references | part.texts}
         targets = (target for name in self.imports.keys() - named for target in self.imports[name])
@@ -248,11 +248,11 @@ class _Names(ast.NodeVisitor):
 
     def visit_Import(self, node: ast.Import) -> None:
         self.modules |= _record_import(node, self.above, self.names)
-        self._read(*(part for alias in node.names for part in alias.name.split(".")))
+        self._record_reader_names(*(part for alias in node.names for part in alias.name.split(".")))
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
         self.modules |= _record_import(node, self.above, self.names)
-        self._read(*(alias.name for alias in node.names), *(node.module or "").split("."))
+        self._record_reader_names(*(alias.name for alias in node.names), *(node.module or "").split("."))
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
         outside, self._in_class = self._in_class, True
@@ -260,12 +260,12 @@ class _Names(ast.NodeVisitor):
         self._in_class = outside
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
-        self._function(node)
+        self._visit_function(node)
 
     def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> None:
-        self._function(node)
+        self._visit_function(node)
 
-    def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+    def _visit_function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
         if not node.decorator_list and not self._in_class:
             self.functions.add(node.name)
         for outside in (*node.decorator_list, node.args, *([node.returns] if node.returns else [])):
@@ -286,18 +286,18 @@ class _Names(ast.NodeVisitor):
 
     def visit_Name(self, node: ast.Name) -> None:
         if not isinstance(node.ctx, ast.Store):  # what is bound here is another thing, as a field of a class
-            self._refer((node.id,))
-        self._mention(node.id)
+            self._record_reference((node.id,))
+        self._record_mention(node.id)
 
     def visit_AugAssign(self, node: ast.AugAssign) -> None:
         if isinstance(node.target, ast.Name):
-            self._refer((node.target.id,))
+            self._record_reference((node.target.id,))
         self.generic_visit(node)
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
         if node.attr != "__file__":  # of another module, which is a reference to all of it
-            self._mention(node.attr)
-        self._chain(node)
+            self._record_mention(node.attr)
+        self._record_attribute_chain(node)
 
     def visit_BinOp(self, node: ast.BinOp) -> None:
         beside = isinstance(node.op, ast.Div) and ast.unparse(node.left) == BESIDE
@@ -310,14 +310,14 @@ class _Names(ast.NodeVisitor):
         """What is called is not mentioned; what a parser of flags shows as its description is shown to people alone."""
         function = format_dotted_name(node.func)
         if isinstance(node.func, ast.Name):
-            self._refer((node.func.id,))
-            self._read(node.func.id)
+            self._record_reference((node.func.id,))
+            self._record_reader_names(node.func.id)
         elif isinstance(node.func, ast.Attribute):
-            self._read(node.func.attr)
+            self._record_reader_names(node.func.attr)
             if node.func.attr in LISTED and ast.unparse(node.func.value) == BESIDE:
                 self.files.add(".")
             else:
-                self._chain(node.func)
+                self._record_attribute_chain(node.func)
         else:
             self.visit(node.func)
         for argument in [*node.args, *node.keywords]:
@@ -332,26 +332,26 @@ class _Names(ast.NodeVisitor):
         if isinstance(node.value, str) and EXPRESSION.fullmatch(node.value):
             for name in re.findall(r"[A-Za-z_][\w.]*", node.value):
                 self.texts.add((*name.split("."),))
-                self._mention(name.rpartition(".")[2])
+                self._record_mention(name.rpartition(".")[2])
 
-    def _chain(self, node: ast.Attribute) -> None:
+    def _record_attribute_chain(self, node: ast.Attribute) -> None:
         name = format_dotted_name(node)
         if name:
-            self._refer((*name.split("."),))
+            self._record_reference((*name.split("."),))
             for inner in name.split(".")[:-1]:
-                self._mention(inner)
+                self._record_mention(inner)
         else:
             self.visit(node.value)
 
-    def _refer(self, reference: Reference) -> None:
+    def _record_reference(self, reference: Reference) -> None:
         if not any(reference[0] in names for names in self._local):
             self.references.add(reference)
 
-    def _mention(self, name: str) -> None:
+    def _record_mention(self, name: str) -> None:
         self.mentioned.add(name)
-        self._read(name)
+        self._record_reader_names(name)
 
-    def _read(self, *names: str) -> None:
+    def _record_reader_names(self, *names: str) -> None:
         self.reads.update({*names} & (DOCSTRINGS | SOURCES))
 
 

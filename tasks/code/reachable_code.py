@@ -39,24 +39,24 @@ class PackageCode:
     def module(self, name: str) -> Module | None:
         """The module of this name; None where it is no module of the package, or counts for nothing."""
         if name not in self._modules:
-            self._modules[name] = self._read(name)
+            self._modules[name] = self._read_module(name)
         return self._modules[name]
 
     def path(self, name: str) -> str:
         """The file of a module."""
         return self._paths[name]
 
-    def _read(self, name: str) -> Module | None:
+    def _read_module(self, name: str) -> Module | None:
         if name.partition(".")[0] != self.package or name in self.without_influence:
             return None
         stem = name.replace(".", "/")
         for path, package in ((f"{stem}.py", False), (f"{stem}/__init__.py", True)):
             if (content := self.source(path)) is not None:
                 self._paths[name] = path
-                return self._parsed(name, path, content, package)
+                return self._parse_cached_module(name, path, content, package)
         return None
 
-    def _parsed(self, name: str, path: str, content: bytes, package: bool) -> Module:
+    def _parse_cached_module(self, name: str, path: str, content: bytes, package: bool) -> Module:
         if (name, content) not in self._known:
             try:
                 self._known[name, content] = parse_module(content, name, package=package)
@@ -89,24 +89,24 @@ class StageReach:
         self._imported: set[str] = set()
         self._followed: set[tuple[str, Reference]] = set()
         self._waiting: list[tuple[str, CodePart]] = []
-        self._import(stage)
+        self._add_imported_module(stage)
         if code.module(stage) is None:
             raise ValueError(f"{stage}: no module of {code.package}")
-        for part in self._program(stage):
-            self._add(stage, part)
+        for part in self._list_program_parts(stage):
+            self._add_part(stage, part)
         while self._waiting:
             name, part = self._waiting.pop()
             for imported in part.modules:
-                self._import(imported)
+                self._add_imported_module(imported)
             for module in self.chosen.get(f"{name}.{_join_part_names(part)}", ()):
-                self._dotted((module, module.rpartition(".")[2]))
+                self._follow_dotted_name((module, module.rpartition(".")[2]))
             if ("__name__",) in part.references:  # it may start its own module as a program
-                for program_part in self._program(name):
-                    self._add(name, program_part)
+                for program_part in self._list_program_parts(name):
+                    self._add_part(name, program_part)
             for reference in part.references:
-                self._follow(name, reference)
+                self._follow_reference(name, reference)
             for reference in part.texts:
-                self._look_up(name, reference)
+                self._follow_text_reference(name, reference)
 
     def digests(self) -> Digests:
         """The hash of each reached part, and of each file that one names beside its module, in the order of their
@@ -148,7 +148,7 @@ class StageReach:
         """Name -> path of each module that is imported."""
         return {name: self.code.path(name) for name in self._imported}
 
-    def _import(self, name: str) -> None:
+    def _add_imported_module(self, name: str) -> None:
         """Import a module and the packages around it, with all that they import in turn."""
         waiting = [name]
         while waiting:
@@ -160,28 +160,28 @@ class StageReach:
                     continue
                 self._imported.add(name)
                 for part in module.running:
-                    self._add(name, part)
+                    self._add_part(name, part)
                 waiting += module.imported
                 outside = [
                     imported_name
-                    for imported_name in module.for_effect
+                    for imported_name in module.unnamed_imports
                     if imported_name.partition(".")[0] != self.code.package
                 ]
                 if outside:
                     self.bound[name, RUNS] = ", ".join(outside)
                 for target in module.imports.get("*", ()):
-                    self._dotted(target)
+                    self._follow_dotted_name(target)
 
-    def _program(self, name: str) -> list[CodePart]:
+    def _list_program_parts(self, name: str) -> list[CodePart]:
         module = self.code.module(name)
         return module.program if module else []
 
-    def _add(self, module: str, part: CodePart) -> None:
+    def _add_part(self, module: str, part: CodePart) -> None:
         if id(part) not in self.parts:
             self.parts[id(part)] = module, part
             self._waiting.append((module, part))
 
-    def _follow(self, module: str, reference: Reference) -> None:
+    def _follow_reference(self, module: str, reference: Reference) -> None:
         """Reach what a name means in a module, with the attributes that are asked of it."""
         parsed = self.code.module(module)
         first = reference[0]
@@ -189,15 +189,15 @@ class StageReach:
             return
         self._followed.add((module, reference))
         if first == "globals":
-            self._dotted((module,))
+            self._follow_dotted_name((module,))
         for part in parsed.definitions.get(first, ()):
-            self._add(module, part)
+            self._add_part(module, part)
         if first in parsed.imports:
             self.bound[module, first] = ", ".join(sorted(".".join(target) for target in parsed.imports[first]))
         for target in parsed.imports.get(first, ()):
-            self._dotted((*target, *reference[1:]))
+            self._follow_dotted_name((*target, *reference[1:]))
 
-    def _look_up(self, module: str, text: Reference) -> None:
+    def _follow_text_reference(self, module: str, text: Reference) -> None:
         """Reach what a text names: a definition, or a module by its whole name; the short name of a module is a word
         like any other.
         """
@@ -205,28 +205,28 @@ class StageReach:
         targets = parsed.imports.get(text[0], ()) if parsed else ()
         if parsed and parsed.program and ".".join(text) == module:  # it starts itself as a program
             for program_part in parsed.program:
-                self._add(module, program_part)
+                self._add_part(module, program_part)
         elif text[0] == self.code.package:
-            self._dotted(text)
+            self._follow_dotted_name(text)
         elif not any(self.code.longest((*target, *text[1:]))[1] == () for target in targets):
-            self._follow(module, text)
+            self._follow_reference(module, text)
 
-    def _dotted(self, names: Reference) -> None:
+    def _follow_dotted_name(self, names: Reference) -> None:
         name, rest = self.code.longest(names)
         module = self.code.module(name) if name != self.code.package else None
         if module is None:
             return
-        self._import(name)
+        self._add_imported_module(name)
         if rest and (rest[0] in module.definitions or rest[0] in module.imports):
-            self._follow(name, rest)
+            self._follow_reference(name, rest)
         elif rest and rest[0] in module.bound:
             return  # what it is made of runs at the import
         elif name not in self.whole:
             self.whole.add(name)
             for imported_name in module.imports:
-                self._follow(name, (imported_name,))
+                self._follow_reference(name, (imported_name,))
             for part in (*module.parts, *module.program):  # it may be started as a program
-                self._add(name, part)
+                self._add_part(name, part)
 
 
 def _join_part_names(part: CodePart) -> str:

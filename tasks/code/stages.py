@@ -55,9 +55,9 @@ class StageCode:
             for path, definitions in reached.digests().items()
         }
         hashes = {
-            **dict.fromkeys({*reached.imported().values(), *self._idle}, ""),
+            **dict.fromkeys({*reached.imported().values(), *self._paths_without_influence}, ""),
             **parts,
-            **self._beside(reached.files()),
+            **self._hash_named_files(reached.files()),
         }
         return dict(sorted(hashes.items()))
 
@@ -68,7 +68,7 @@ class StageCode:
         return StageReach(self._code, module).imported()
 
     @cached_property
-    def _idle(self) -> set[str]:
+    def _paths_without_influence(self) -> set[str]:
         """What only modules without influence import, which every stage may import with them."""
         everything = PackageCode(self.files.get, PACKAGE)
         seen, waiting = set[str](), [name for name in WITHOUT_INFLUENCE if everything.module(name)]
@@ -83,7 +83,7 @@ class StageCode:
                 ]
         return {everything.path(name) for name in seen - WITHOUT_INFLUENCE}
 
-    def _beside(self, named: set[str]) -> Hashes:
+    def _hash_named_files(self, named: set[str]) -> Hashes:
         """The files that modules name, and those below the folders that they name; of Python the syntax."""
         return {
             (f"{path}, as text" if path.endswith(".py") else path): _compute_sha256(

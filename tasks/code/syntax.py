@@ -69,7 +69,7 @@ class _Writer:
 
     def write(self, value: object) -> None:
         if isinstance(value, ast.AST):
-            self._node(value)
+            self._write_node(value)
         elif isinstance(value, list):
             self.text.append("[")
             for element in value:
@@ -80,28 +80,28 @@ class _Writer:
             whole = isinstance(value, int) and not isinstance(value, bool)
             self.text.append(hex(value) if whole else ascii(value))  # type: ignore[arg-type]  # mypy does not see through `whole`
 
-    def _node(self, node: ast.AST) -> None:
+    def _write_node(self, node: ast.AST) -> None:
         outside = self._in_function
         if isinstance(node, Function | ast.Lambda | ast.ClassDef):
             self._in_function = not isinstance(node, ast.ClassDef)
         if isinstance(node, ast.AnnAssign) and self._in_function:
-            self._fields("Assign" if node.value else "Local", [("targets", [node.target]), ("value", node.value)])
+            self._write_fields("Assign" if node.value else "Local", [("targets", [node.target]), ("value", node.value)])
         elif isinstance(node, ast.Raise) and (failure := find_raised_failure(node)):
-            self._fields("Raise", [("exc", failure)])
+            self._write_fields("Raise", [("exc", failure)])
         elif isinstance(node, Function) and node.name in self.plain and not node.decorator_list:
             arguments = [(name, _drop_annotations(value)) for name, value in ast.iter_fields(node.args)]
-            self._fields(type(node).__name__, [("name", node.name), ("body", self._body(node))])
-            self._fields("arguments", arguments)
+            self._write_fields(type(node).__name__, [("name", node.name), ("body", self._select_body(node))])
+            self._write_fields("arguments", arguments)
         else:
             fields: dict[str, object] = dict(ast.iter_fields(node))
             if isinstance(node, Function | ast.ClassDef):
-                fields["body"] = self._body(node)
+                fields["body"] = self._select_body(node)
             elif isinstance(node, ast.JoinedStr):
                 fields["values"] = _merge_string_parts(node)
-            self._fields(type(node).__name__, fields.items())
+            self._write_fields(type(node).__name__, fields.items())
         self._in_function = outside
 
-    def _fields(self, name: str, fields: Iterable[tuple[str, object]]) -> None:
+    def _write_fields(self, name: str, fields: Iterable[tuple[str, object]]) -> None:
         self.text.append(f"{name}(")
         for field, value in fields:
             if field not in LEFT_OUT and value is not None and value != []:
@@ -110,7 +110,7 @@ class _Writer:
                 self.text.append(",")
         self.text.append(")")
 
-    def _body(self, node: Function | ast.ClassDef) -> list[ast.stmt]:
+    def _select_body(self, node: Function | ast.ClassDef) -> list[ast.stmt]:
         if self.docstrings or find_docstring(node) is None:
             return node.body
         return node.body[1:] or [ast.Pass()]

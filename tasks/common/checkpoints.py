@@ -83,7 +83,7 @@ class ResumableTraining:
         training is to pause (tasks/common/pausing.py); it goes on from there.
         """
         state = {**state, **_collect_global_generators()}
-        earlier = self._read(state)
+        earlier = self._load_checkpoint(state)
         for part in state.values():
             if isinstance(part, TrainedWeights):
                 part.broadcast()
@@ -91,7 +91,9 @@ class ResumableTraining:
         try:
             if pause is not None and len(rows) >= pause.step(total):
                 pause.end(rows, total)
-            record_training_rows(self._kept(fit(len(earlier)), rows, state, total, pause), total, earlier)
+            record_training_rows(
+                self._iterate_with_checkpoints(fit(len(earlier)), rows, state, total, pause), total, earlier
+            )
         except TrainingError as error:
             raise TrainingError(f"{self.name}: step {(len(rows) + 1) * steps_a_row}: {error}") from None
         if ended and len(rows) > len(earlier):
@@ -103,7 +105,7 @@ class ResumableTraining:
         if self.ours and distributed.is_main_rank():
             self.path.unlink(missing_ok=True)
 
-    def _kept(
+    def _iterate_with_checkpoints(
         self, steps: Iterable[Row], rows: list[Row], state: State, total: int, pause: Pause | None
     ) -> Iterator[Row]:
         """Pass on the rows of the steps after `rows`, and add each to `rows` once all its numbers are known to be
@@ -129,7 +131,7 @@ class ResumableTraining:
             if pause is not None and pauses:
                 pause.end(rows, total)
 
-    def _read(self, state: State) -> list[Row]:
+    def _load_checkpoint(self, state: State) -> list[Row]:
         """Load the checkpoint into `state`; the rows so far, none if there is no checkpoint of this training."""
         if not self.path.exists():
             return []
@@ -138,10 +140,10 @@ class ResumableTraining:
                 is_ours = (file.metadata() or {}).get("key") == self.key
                 tensors = {name: file.get_tensor(name) for name in file.keys()} if is_ours else {}  # noqa: SIM118
         except (OSError, SafetensorError) as error:
-            self._say(f"cannot be read ({error}); training starts afresh")
+            self._print_note(f"cannot be read ({error}); training starts afresh")
             return []
         if not is_ours:
-            self._say(
+            self._print_note(
                 "is of another training (other parameters, inputs, code, machine or number of processes); this one "
                 "starts afresh"
             )
@@ -154,7 +156,7 @@ class ResumableTraining:
             else:
                 part.load_state_dict(mine)
         self.ours = True
-        self._say(f"resumed after step {len(rows)}")
+        self._print_note(f"resumed after step {len(rows)}")
         return rows
 
     def _write(self, rows: list[Row], state: State) -> None:
@@ -177,11 +179,11 @@ class ResumableTraining:
             self.ours = True
         except (OSError, SafetensorError) as error:
             if not self.warned:
-                self._say(f"cannot be written ({error}); training goes on, but could not be resumed")
+                self._print_note(f"cannot be written ({error}); training goes on, but could not be resumed")
             self.warned = True
         rmtree(partial, ignore_errors=True)
 
-    def _say(self, what: str) -> None:
+    def _print_note(self, what: str) -> None:
         if distributed.is_main_rank():
             print(f"checkpoint {self.path} {what}", file=sys.stderr, flush=True)
 
@@ -204,7 +206,7 @@ class Best:
         self.score = -float("inf")
         self.weights: dict[str, Tensor] = {}
 
-    def offer(self, score: float, model: Stateful) -> None:
+    def update_if_better(self, score: float, model: Stateful) -> None:
         """Keep a copy of the model's weights if the score is higher than any before; NaN never is."""
         if score > self.score:
             self.score = score

@@ -127,7 +127,7 @@ class Config(BaseModel):
 
     @field_validator("*")
     @classmethod
-    def _does_something(cls, value: object, info: ValidationInfo) -> object:
+    def _check_idle_keys(cls, value: object, info: ValidationInfo) -> object:
         for rule in cls.idle_rules():
             if rule.neutral is SAID or info.field_name not in rule.keys or value == rule.neutral:
                 continue

@@ -98,7 +98,7 @@ class RecordsFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        with self._faults():
+        with self._raise_as_database_error():
             self.file = path.open("ab", buffering=0)
             self.pending = bytearray(b"\n" if _ends_within_line(path) else b"")
 
@@ -127,12 +127,12 @@ class RecordsFile:
             self._flush()
 
     def _flush(self) -> None:
-        with self._faults():
+        with self._raise_as_database_error():
             while self.pending:
                 del self.pending[: self.file.write(self.pending)]
 
     @contextmanager
-    def _faults(self) -> Iterator[None]:
+    def _raise_as_database_error(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:

@@ -36,7 +36,7 @@ def run(config: DpoConfig, policy: Path, preferences: Path, out: Path, curves: P
     model = trained.model
     limit = Limit(config.max_length, config.truncation)
     pairs = ComparisonSet(tables.read_table(Comparisons, preferences / "train.parquet"), tokenizer, limit)
-    pairs.say_cuts("dpo", limit)
+    pairs.print_cut_counts("dpo", limit)
     pairs.check_positions(model, "dpo.max_length")
     objective = build_settings(config, dpo.MarginLoss)
     reference = (

@@ -185,7 +185,7 @@ def read_held_out_pairs(pairs: Path) -> pd.DataFrame | None:
     omissions = Omissions()
     rows = imported_pairs.parse_unsplit_pairs(read_files(pairs), omissions)
     if not rows and omissions.left_out:
-        raise DataError(f"{pairs}: expected pairs, found none{omissions.clause()}")
+        raise DataError(f"{pairs}: expected pairs, found none{omissions.format_clause()}")
     for line in omissions.lines(str(pairs)):
         print(line, file=sys.stderr, flush=True)
     return pd.DataFrame(rows)

@@ -110,7 +110,7 @@ def sample_best_answers(
             experience = drawn.sample(indices, config.samples, start)
             record_metrics(drawn.judge.seconds(), step)
             check_rewards(experience)
-            drawn.check_judged(indices, experience)
+            drawn.check_unjudged_share(indices, experience)
         except TrainingError as error:
             raise TrainingError(f"rejection_sft: sampling: step {step}: {error}") from None
         batch = experience.completions

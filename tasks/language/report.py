@@ -115,7 +115,7 @@ def run(config: ReportConfig, evaluations: Path, reward_model: Path, out: Path) 
         "baseline": config.baseline,
         "notes": scoreboard.format_table_notes(results),
         "edges": headline.format_edge_temperatures(results) if results.answered else [],
-        "hottest": metric_wording.format_temperature(results.hottest),
+        "hottest": metric_wording.format_temperature(results.highest_temperature),
         "tables": scoreboard.build_score_tables(results, config.margin),
         "meaning": scoreboard.collect_metric_meanings(results),
         "reward_model": judged,

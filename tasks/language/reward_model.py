@@ -76,7 +76,7 @@ def run(config: RewardModelConfig, policy: Path, examples: Path, out: Path, curv
         tables.write_curves(rows, out / "curve.csv")  # for the report, which reads the model's folder
         after = objective.measure(trained.model)
         objective.write(out)
-        more = objective.more(trained.model, generator)
+        more = objective.measure_after_training(trained.model, generator)
     return {
         **after,
         **more,

@@ -129,7 +129,7 @@ def _list_sharded_state_terms(work: Workload) -> list[Term]:
             ),
             _make_product_term(f"{whose}weights as they are read", count, max(kept, weight), when="loading"),
         ]
-    if work.sampled_here:
+    if work.sampled_per_device:
         state_terms.append(_make_product_term("gathered policy", shape.weights, weight, when="sampling"))
     if work.best and work.device == "cpu":
         state_terms.append(_make_product_term("best weights", shape.weights, kept))
@@ -236,10 +236,10 @@ def _compute_logits_memory(work: Workload) -> tuple[int, When, str]:
 
 def _list_sampling_terms(work: Workload) -> list[Term]:
     """What answers hold while they are sampled: keys and values, and the last token's distribution."""
-    rows = work.sampled_here
+    rows = work.sampled_per_device
     if not rows:
         return []
-    shape, size, prompts = work.shape, _get_bytes_per_number(work), -(-work.sampled_here // work.samples)
+    shape, size, prompts = work.shape, _get_bytes_per_number(work), -(-work.sampled_per_device // work.samples)
     shared = work.device == "cpu" and work.samples > 1  # tasks/algorithms/language/shared_prompts.py
     tokens = rows * work.answer + work.prompt * (prompts if shared else rows + prompts)
     cache = 2 * size * shape.key_width * shape.layers * tokens

@@ -89,7 +89,7 @@ class Workload:
         return -(-self.rows // self.samples)
 
     @property
-    def sampled_here(self) -> int:
+    def sampled_per_device(self) -> int:
         """Answers that are sampled side by side on one device."""
         return -(-self.sampled // self.devices)
 

@@ -92,7 +92,7 @@ def run(config: BehaviourConfig, environment_files: Path, out: Path) -> Metrics:
         )
         collector.close()
         chosen = select_tier_checkpoints(out.name, training.medium, config.finalists, checkpoints, again)
-        replay = collector.ended_by(chosen[MEDIUM].steps)
+        replay = collector.list_episodes_ended_by(chosen[MEDIUM].steps)
         tables.write_curves(rows, out / "curve.csv")
     else:
         chosen = {RANDOM: again(checkpoints[0])}

@@ -59,7 +59,7 @@ def run(config: OfflineReportConfig, returns: Path, out: Path) -> Metrics:
         "tables": _build_results_tables(first, data),
         "together": together,
         "asked": sorted(
-            (outcome for outcome in outcomes if outcome.can_be_asked),
+            (outcome for outcome in outcomes if outcome.has_target),
             key=lambda outcome: (list(data).index(outcome.dataset), -outcome.target),
         ),
         "beliefs": beliefs,
@@ -186,7 +186,7 @@ def _build_target_return_panels(outcomes: Sequence[VariantResult], data: Mapping
     for dataset, described in data.items():
         points: dict[str, list[Line]] = {}
         for outcome in outcomes:
-            if outcome.dataset == dataset and outcome.can_be_asked:
+            if outcome.dataset == dataset and outcome.has_target:
                 points.setdefault(outcome.variant, []).append(
                     ([outcome.target] * len(outcome.returns), list(outcome.returns))
                 )

@@ -98,7 +98,7 @@ def iterate_language_checks(
         )
         yield from notes
         yield f"an example, {marked}:"
-        yield tokens.split_into_spans(tokenizer, *example).coloured(colours)
+        yield tokens.split_into_spans(tokenizer, *example).mark_trained_text(colours)
     elif "sft" in at_work:
         yield "no demonstrations yet: `posttrain run demonstrations` makes them"
     learning = [section for section in PAIRWISE if section in at_work and is_trained_on_pairs(section_configs[section])]
@@ -111,7 +111,7 @@ def iterate_language_checks(
             tokens.encode_first_fitting_pair(tokenizer, compared, section_configs[section]),
             strict=False,
         ):
-            yield f"{section}: an example's {side} side, {marked}: {shown_pair.coloured(colours)}"
+            yield f"{section}: an example's {side} side, {marked}: {shown_pair.mark_trained_text(colours)}"
     if learning and not compared:
         yield f"no pairs yet for {' and '.join(learning)}: `posttrain run preferences` makes them"
     for what, rows, sections in (

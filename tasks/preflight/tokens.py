@@ -27,7 +27,7 @@ class Spans(NamedTuple):
 
     parts: list[tuple[str, bool]]
 
-    def coloured(self, colours: bool) -> str:
+    def mark_trained_text(self, colours: bool) -> str:
         """Trained text green, or in brackets where there are no colours."""
         start, end = (TRAINED, PLAIN) if colours else ("[[", "]]")
         return "".join(

@@ -54,7 +54,7 @@ def _explain_difference(over_seeds: Difference, over_problems: Difference) -> st
     """What the intervals allow to say."""
     if not any(vars(over_seeds.estimate).values()):
         return "there is none"
-    seeds, problems = over_seeds.side, over_problems.side
+    seeds, problems = over_seeds.interval_sign, over_problems.interval_sign
     if seeds and seeds == problems:
         return "neither the seed nor the choice of problems explains it"
     if problems and not seeds:

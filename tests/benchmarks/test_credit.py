@@ -12,7 +12,7 @@ def test_the_moments_of_three_draws_by_hand():
     found = Moments()
     for one in ([1.0, 0.0], [2.0, 1.0], [-1.0, 1.0]):
         found.add(torch.tensor(one))
-    assert found.mean_square() == pytest.approx((2 - 1 - 1) / 3)
+    assert found.squared_norm_of_mean() == pytest.approx((2 - 1 - 1) / 3)
     assert found.variance() == pytest.approx(8 / 3 - 0)
 
 
@@ -21,7 +21,7 @@ def test_the_moments_are_those_that_the_draws_have():
     found = Moments()
     for _ in range(4000):
         found.add(torch.tensor([3.0, -1.0, 0.5]) + 2.0 * torch.randn(3, generator=generator))
-    assert found.mean_square() == pytest.approx(10.25, rel=0.05)
+    assert found.squared_norm_of_mean() == pytest.approx(10.25, rel=0.05)
     assert found.variance() == pytest.approx(12.0, rel=0.05)
 
 

@@ -197,10 +197,10 @@ def test_a_function_that_has_moved_is_tried_where_it_is_now(toy: Path, tmp_path:
     """In a file of the same name, if its lines are the same; its own file comes first."""
     trials = mutation.Trials(toy, tmp_path, 1)
     text = HALVES.replace("number / 2", "number * 2")
-    assert trials.source_with(NOTICED) == (NUMBERS, text)
-    assert trials.source_with(replace(NOTICED, module="tasks/elsewhere/numbers.py")) == (NUMBERS, text)
-    assert trials.source_with(replace(NOTICED, module="tasks/elsewhere/others.py")) is None
-    assert trials.source_with(replace(NOTICED, before="return 2 * number")) is None
+    assert trials.build_mutated_source(NOTICED) == (NUMBERS, text)
+    assert trials.build_mutated_source(replace(NOTICED, module="tasks/elsewhere/numbers.py")) == (NUMBERS, text)
+    assert trials.build_mutated_source(replace(NOTICED, module="tasks/elsewhere/others.py")) is None
+    assert trials.build_mutated_source(replace(NOTICED, before="return 2 * number")) is None
     assert (tmp_path / "copy0" / NUMBERS).read_text() == HALVES
 
 

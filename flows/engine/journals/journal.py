@@ -97,7 +97,7 @@ class Reading:
             self.run = self.run or event.get("run", "")
             yield event
 
-    def abandoned(self) -> bool:
+    def is_abandoned(self) -> bool:
         """Whether nobody writes it any more. Events that came before the lock was free may still be new."""
         return _is_unlocked(self.folder)
 

@@ -48,11 +48,11 @@ class JournalledRun:
             source=encode_code_state(self._source),
             environment=tags,
         )
-        self._later = Timer(LATER, self._begin)
+        self._later = Timer(LATER, self._start_recorder_process)
         self._later.daemon = True
         self._later.start()
 
-    def _begin(self) -> None:
+    def _start_recorder_process(self) -> None:
         """Have the process at work that records it."""
         self._later.cancel()
         with suppress(OSError):  # no room for another process: the next command that reads the records starts it
@@ -67,23 +67,23 @@ class JournalledRun:
         source_event = None if source == self._source else encode_code_state(source)
         self._journal.write("start", run=run_id, stage=stage, entry=entry, reason=reason, source=source_event)
         if OURS not in str(entry["cmd"]):
-            self._reserve(run_id, stage)
+            self._create_run_in_mlflow(run_id, stage)
         return run_id
 
-    def _reserve(self, run_id: str, stage: str) -> None:
+    def _create_run_in_mlflow(self, run_id: str, stage: str) -> None:
         with mlflow_run_lookup.convert_mlflow_errors_to_plan_error():
             if mlflow_database.insert_run(
                 self.root, self._flow, run_id, stage, run_environment.get_user_name(), time_ns() // 1_000_000
             ):
                 return
-        self._begin()
+        self._start_recorder_process()
         folder, latest = self._journal.folder, monotonic() + LONGEST
-        while not self._is_there(run_id):  # the database is being made
+        while not self._is_run_in_mlflow(run_id):  # the database is being made
             if (folder / journal.FAILED).exists() or not folder.exists() or monotonic() > latest:
                 raise PlanError(f"{replay_process.LOG}: the run could not be recorded")
             sleep(LOOK_SECONDS)
 
-    def _is_there(self, run_id: str) -> bool:
+    def _is_run_in_mlflow(self, run_id: str) -> bool:
         with mlflow_run_lookup.open_records_reader(self.root, settled=False) as records:
             return records is not None and records.head(run_id) is not None
 
@@ -92,7 +92,7 @@ class JournalledRun:
         with.
         """
         self._logs[run_id] = log
-        file = self._place(run_id, log, ".records")
+        file = self._get_kept_file_path(run_id, log, ".records")
         with journal.convert_disk_errors_to_plan_error():
             for ending in (".log", ".memory", ".records"):  # those of an attempt before may be kept under the same file
                 log.with_suffix(ending).unlink(missing_ok=True)
@@ -107,11 +107,11 @@ class JournalledRun:
             **self._products,
         }
 
-    def _place(self, run_id: str, log: Path, ending: str) -> Path:
+    def _get_kept_file_path(self, run_id: str, log: Path, ending: str) -> Path:
         """Where the journal keeps a file of a run."""
         return self._journal.folder / run_id / log.with_suffix(ending).name
 
-    def made_by(self, run_id: str, facts: Mapping[str, str]) -> None:
+    def record_worker_environment(self, run_id: str, facts: Mapping[str, str]) -> None:
         """Note the environment of the worker that made the run's outs, in place of this process's own."""
         self._journal.write("made_by", run=run_id, facts=dict(facts))
 
@@ -124,25 +124,25 @@ class JournalledRun:
     def made(self, run_id: str, stage: str, entry: Entry) -> None:
         """Note what the run made. This comes before DVC's records, so that a kill in between leaves no gap."""
         self._made[compute_run_cache_key(entry), join_out_hashes(entry)] = run_id
-        self._keep_records(run_id)
+        self._move_worker_records(run_id)
         self._journal.write("made", run=run_id, stage=stage, entry=entry)
         self._journal.sync()
 
-    def _keep_records(self, run_id: str) -> None:
+    def _move_worker_records(self, run_id: str) -> None:
         """Take what a worker recorded, which comes to where its log is."""
         log = self._logs.get(run_id)
         if log is not None and log.with_suffix(".records").is_file():
             with journal.convert_disk_errors_to_plan_error():
-                log.with_suffix(".records").replace(self._place(run_id, log, ".records"))
+                log.with_suffix(".records").replace(self._get_kept_file_path(run_id, log, ".records"))
 
     def end(self, run_id: str, status: str, log: Path) -> None:
         """Keep the log of the stage and the memory that it took, and end its run as FINISHED, FAILED or KILLED."""
         try:
-            self._keep_records(run_id)
+            self._move_worker_records(run_id)
             with journal.convert_disk_errors_to_plan_error():
                 for ending in (".log", ".memory"):
-                    self._place(run_id, log, ending).parent.mkdir(exist_ok=True)
-                    journal.link_or_copy_file(log.with_suffix(ending), self._place(run_id, log, ending))
+                    self._get_kept_file_path(run_id, log, ending).parent.mkdir(exist_ok=True)
+                    journal.link_or_copy_file(log.with_suffix(ending), self._get_kept_file_path(run_id, log, ending))
         finally:
             self._journal.write("end_run", run=run_id, status=status, log=log.name)
 
@@ -161,7 +161,7 @@ class JournalledRun:
             self._journal.close()
         finally:
             self.leave()
-            self._begin()
+            self._start_recorder_process()
 
     def leave(self) -> None:
         """Write no more; a run that was not closed counts as one that was killed."""

@@ -21,13 +21,13 @@ class JournalReplay:
         begun = event["run"], event["time"], event["environment"]
         self._run = FlowRecorder(root, event["flow"], self._source, *begun)
         self._kinds: Mapping[str, Callable[[Event], None]] = {
-            "start": self._start,
-            "follow": lambda event: self._run.follow(event["run"], self._log(event).with_suffix(".records")),
-            "made_by": lambda event: self._run.made_by(event["run"], event["facts"]),
+            "start": self._create_stage_run,
+            "follow": lambda event: self._run.follow(event["run"], self._get_log_path(event).with_suffix(".records")),
+            "made_by": lambda event: self._run.record_worker_environment(event["run"], event["facts"]),
             "waits": lambda event: self._run.waits(event["run"], event["line"]),
             "made": lambda event: self._run.made(event["run"], event["stage"], event["entry"]),
-            "end_run": lambda event: self._run.end(event["run"], event["status"], self._log(event)),
-            "close": self._close,
+            "end_run": lambda event: self._run.end(event["run"], event["status"], self._get_log_path(event)),
+            "close": self._end_pipeline_run,
         }
 
     def write(self, event: Event) -> None:
@@ -41,22 +41,22 @@ class JournalReplay:
             if event["kind"] == "start":  # who waits for this run waits in vain
                 (self.folder / FAILED).touch()
 
-    def abandon(self, time: int) -> None:
+    def end_unfinished_runs(self, time: int) -> None:
         """End what has not ended, for the process that ran it was killed at this time."""
         self._run.at = time
         try:
-            self._run.abandon()
+            self._run.end_unfinished_runs()
         except PlanError as error:
             self.faults.setdefault("", str(error))
 
-    def _start(self, event: Event) -> None:
+    def _create_stage_run(self, event: Event) -> None:
         self._stages[event["run"]] = event["stage"]
         source = decode_code_state(event["source"]) if event["source"] else self._source
         self._run.create(event["stage"], event["entry"], event["reason"], source, event["run"])
 
-    def _log(self, event: Mapping[str, Any]) -> Path:
+    def _get_log_path(self, event: Mapping[str, Any]) -> Path:
         return self.folder / str(event["run"]) / Path(event["log"]).name
 
-    def _close(self, event: Event) -> None:
+    def _end_pipeline_run(self, event: Event) -> None:
         results = [decode_stage_result(result) for result in event["results"]]
         self._run.close(results, event["complete"], event["name_stages"])

@@ -22,7 +22,7 @@ class Recorder(Protocol):
     def variables(self, run_id: str, log: Path) -> dict[str, str]:
         """The environment variables by which the command finds its run; its records count from now on."""
 
-    def made_by(self, run_id: str, facts: Mapping[str, str]) -> None:
+    def record_worker_environment(self, run_id: str, facts: Mapping[str, str]) -> None:
         """Note the environment of the worker that made the run's outs."""
 
     def waits(self, run_id: str, line: str) -> None:

@@ -37,22 +37,22 @@ class SharedReader:
 
     def head(self, run_id: str) -> RunHead | None:
         """A run, deleted ones too."""
-        run = self._run(run_id)
-        return self._head(run) if run else None
+        run = self._fetch_run(run_id)
+        return self._build_run_head(run) if run else None
 
     def tags(self, run_id: str) -> dict[str, str]:
         """All tags of a run."""
-        run = self._run(run_id)
+        run = self._fetch_run(run_id)
         return dict(run.data.tags) if run else {}
 
     def params(self, run_id: str) -> dict[str, str]:
         """All parameters of a run."""
-        run = self._run(run_id)
+        run = self._fetch_run(run_id)
         return dict(run.data.params) if run else {}
 
     def latest(self, run_id: str) -> dict[str, float]:
         """The value of each metric that MLflow's pages show, NaN included."""
-        run = self._run(run_id)
+        run = self._fetch_run(run_id)
         return dict(sorted(run.data.metrics.items())) if run else {}
 
     def values(self, run_id: str) -> list[MetricValue]:
@@ -70,14 +70,14 @@ class SharedReader:
 
     def inputs(self, run_id: str) -> dict[str, str]:
         """Name and digest of each data set that a run read."""
-        run = self._run(run_id)
+        run = self._fetch_run(run_id)
         read = run.inputs.dataset_inputs if run and run.inputs else ()
         return {dataset_input.dataset.name: dataset_input.dataset.digest for dataset_input in read}
 
     def beginning(self, text: str) -> list[str]:
         """At most two runs whose ids begin so."""
         return (
-            [run.info.run_id for run in self._search(_build_id_prefix_condition(text), 2, ALL)]
+            [run.info.run_id for run in self._search_runs(_build_id_prefix_condition(text), 2, ALL)]
             if _is_run_id_prefix(text)
             else []
         )
@@ -87,7 +87,7 @@ class SharedReader:
         condition = " and ".join(
             ["attributes.status = 'FINISHED'", *(_build_tag_condition(key, value) for key, value in tags.items())]
         )
-        return [(run.info.run_id, run.info.start_time) for run in self._search(condition, NEWEST)]
+        return [(run.info.run_id, run.info.start_time) for run in self._search_runs(condition, NEWEST)]
 
     def maker(self, key: str, outs: str) -> str | None:
         """The newest finished run with this run-cache key and these hashes; one of this clone where there is one."""
@@ -95,23 +95,23 @@ class SharedReader:
             f"attributes.status = 'FINISHED' and {_build_tag_condition(PREFIX + 'key', key)} and "
             f"{_build_tag_condition(PREFIX + 'outs', outs)}"
         )
-        return next((run.info.run_id for run in self._own_first(made, 1)), None)
+        return next((run.info.run_id for run in self._search_own_runs_first(made, 1)), None)
 
     def makers(self, md5: str) -> list[str]:
         """The finished runs that made an out with this hash; those of this clone first."""
         made = f"attributes.status = 'FINISHED' and tags.`{PREFIX}outs` LIKE {_quote_search_value(f'%{md5}%')}"
-        runs = self._own_first(made, NEWEST)
+        runs = self._search_own_runs_first(made, NEWEST)
         return [run.info.run_id for run in runs if md5 in run.data.tags[PREFIX + "outs"].split()]
 
     def versions(self, tag: str, limit: int) -> list[tuple[str, str]]:
         """Id and value of the newest finished runs that have a tag."""
-        runs = self._search(f"attributes.status = 'FINISHED' and {_build_has_tag_condition(tag)}", limit)
+        runs = self._search_runs(f"attributes.status = 'FINISHED' and {_build_has_tag_condition(tag)}", limit)
         return [(run.info.run_id, run.data.tags[tag]) for run in runs]
 
-    def like(self, stage: str, tag: str, value: str) -> list[str]:
+    def list_stage_runs_with_tag(self, stage: str, tag: str, value: str) -> list[str]:
         """At most five runs of a stage that have this tag; this clone's first, active and finished ones first."""
         runs = list(
-            self._own_first(
+            self._search_own_runs_first(
                 f"{_build_tag_condition(PREFIX + 'stage', stage)} and {_build_tag_condition(tag, value)}", NEWEST, ALL
             )
         )
@@ -122,15 +122,15 @@ class SharedReader:
         """Every run of a stage that this clone made."""
         return [
             run.info.run_id
-            for run in self._search(f"{_build_has_tag_condition(PREFIX + 'stage')} and {self._clone}", view=ALL)
+            for run in self._search_runs(f"{_build_has_tag_condition(PREFIX + 'stage')} and {self._clone}", view=ALL)
         ]
 
-    def any_running(self) -> bool:
+    def has_running_run(self) -> bool:
         """Whether a run of this clone's engine has not ended."""
         running = (
             f"attributes.status = 'RUNNING' and {_build_tag_condition(PREFIX + 'engine', 'true')} and {self._clone}"
         )
-        return any(True for _ in self._search(running, 1))
+        return any(True for _ in self._search_runs(running, 1))
 
     def pipelines(self, limit: int | None, flow: str | None, clone_only: bool) -> list[RunHead]:
         """The runs of pipelines that were not deleted."""
@@ -138,20 +138,20 @@ class SharedReader:
             _build_has_tag_condition(PREFIX + "flow") if flow is None else _build_tag_condition(PREFIX + "flow", flow),
             *([self._clone] if clone_only else []),
         ]
-        return [self._head(run) for run in self._search(" and ".join(conditions), limit)]
+        return [self._build_run_head(run) for run in self._search_runs(" and ".join(conditions), limit)]
 
-    def pipelines_beginning(self, text: str) -> list[RunHead]:
+    def list_pipelines_by_id_prefix(self, text: str) -> list[RunHead]:
         """At most two of them whose ids begin so."""
         condition = f"{_build_has_tag_condition(PREFIX + 'flow')} and {_build_id_prefix_condition(text)}"
-        return [self._head(run) for run in self._search(condition, 2)] if _is_run_id_prefix(text) else []
+        return [self._build_run_head(run) for run in self._search_runs(condition, 2)] if _is_run_id_prefix(text) else []
 
-    def sealed_before(self, run_id: str, seal: str) -> tuple[str, str] | None:
+    def find_previous_sealed_pipeline(self, run_id: str, seal: str) -> tuple[str, str] | None:
         """The newest pipeline run of this clone but this one that has the tag `seal`, and its value."""
         condition = (
             f"{_build_has_tag_condition(PREFIX + 'flow')} and {_build_has_tag_condition(seal)} and {self._clone} and "
             f"attributes.run_id != '{run_id}'"
         )
-        return next(((run.info.run_id, run.data.tags[seal]) for run in self._search(condition, 1)), None)
+        return next(((run.info.run_id, run.data.tags[seal]) for run in self._search_runs(condition, 1)), None)
 
     def model(self, name: str) -> RegisteredModel | None:
         """A registered model."""
@@ -191,10 +191,10 @@ class SharedReader:
 
     def artifacts(self, run_id: str) -> str | None:
         """Where a run's files are, None where there is no such run."""
-        run = self._run(run_id)
+        run = self._fetch_run(run_id)
         return run.info.artifact_uri if run else None
 
-    def _run(self, run_id: str) -> "Run | None":
+    def _fetch_run(self, run_id: str) -> "Run | None":
         from mlflow.exceptions import MlflowException
 
         if not RUN_ID.fullmatch(run_id):
@@ -208,12 +208,12 @@ class SharedReader:
                 self._runs[run_id] = None
         return self._runs[run_id]
 
-    def _head(self, run: "Run") -> RunHead:
+    def _build_run_head(self, run: "Run") -> RunHead:
         info = run.info
-        deleted = info.lifecycle_stage != "active" or self._all(ALL).get(info.experiment_id, True)
+        deleted = info.lifecycle_stage != "active" or self._fetch_experiments(ALL).get(info.experiment_id, True)
         return RunHead(info.run_id, info.run_name or "", info.status, info.start_time, info.end_time or None, deleted)
 
-    def _all(self, view: int) -> dict[str, bool]:
+    def _fetch_experiments(self, view: int) -> dict[str, bool]:
         """The experiments."""
         if view not in self._experiments:
             deleted, token = dict[str, bool](), None
@@ -226,18 +226,18 @@ class SharedReader:
             self._experiments[view] = deleted
         return self._experiments[view]
 
-    def _own_first(self, condition: str, limit: int, view: int = ACTIVE) -> "Iterator[Run]":
+    def _search_own_runs_first(self, condition: str, limit: int, view: int = ACTIVE) -> "Iterator[Run]":
         """What this clone has, then what others have."""
         seen = set[str]()
         for query in (f"{condition} and {self._clone}", condition):
-            for run in self._search(query, limit, view):
+            for run in self._search_runs(query, limit, view):
                 if len(seen) < limit and run.info.run_id not in seen:
                     seen.add(run.info.run_id)
                     yield run
 
-    def _search(self, condition: str, limit: int | None = None, view: int = ACTIVE) -> "Iterator[Run]":
+    def _search_runs(self, condition: str, limit: int | None = None, view: int = ACTIVE) -> "Iterator[Run]":
         """The runs that fulfil a condition in MLflow's language, the newest first."""
-        experiments = list(self._all(view))
+        experiments = list(self._fetch_experiments(view))
         token, left = None, limit
         while experiments and (left is None or left > 0):
             page = self.client.search_runs(

@@ -75,22 +75,22 @@ class RecordsReader(Protocol):
     def versions(self, tag: str, limit: int) -> list[tuple[str, str]]:
         """Id and value of the newest finished runs that have a tag."""
 
-    def like(self, stage: str, tag: str, value: str) -> list[str]:
+    def list_stage_runs_with_tag(self, stage: str, tag: str, value: str) -> list[str]:
         """At most five runs of a stage that have this tag; active and finished ones first."""
 
     def stage_runs(self) -> list[str]:
         """Every own run of a stage."""
 
-    def any_running(self) -> bool:
+    def has_running_run(self) -> bool:
         """Whether an own run of the engine has not ended."""
 
     def pipelines(self, limit: int | None, flow: str | None, clone_only: bool) -> list[RunHead]:
         """The runs of pipelines that were not deleted."""
 
-    def pipelines_beginning(self, text: str) -> list[RunHead]:
+    def list_pipelines_by_id_prefix(self, text: str) -> list[RunHead]:
         """At most two of them whose ids begin so."""
 
-    def sealed_before(self, run_id: str, seal: str) -> tuple[str, str] | None:
+    def find_previous_sealed_pipeline(self, run_id: str, seal: str) -> tuple[str, str] | None:
         """The newest own pipeline run but this one that has the tag `seal`, and its value."""
 
     def model(self, name: str) -> "RegisteredModel | None":
@@ -111,6 +111,6 @@ class RegisteredModel:
     runs: Mapping[str, str]
     aliases: Mapping[str, str]
 
-    def having(self, tag: str, value: str) -> Sequence[str]:
+    def list_versions_with_tag(self, tag: str, value: str) -> Sequence[str]:
         """The versions with this tag, the first one first."""
         return sorted((version for version, tags in self.tags.items() if tags.get(tag) == value), key=int)

@@ -111,7 +111,7 @@ class LocalReader:
         """Id and value of the newest finished runs that have a tag."""
         return list(self._ask(VERSIONS, [tag, limit]))
 
-    def like(self, stage: str, tag: str, value: str) -> list[str]:
+    def list_stage_runs_with_tag(self, stage: str, tag: str, value: str) -> list[str]:
         """At most five runs of a stage that have this tag; active and finished ones first."""
         return [run_id for (run_id,) in self._ask(LIKE, [PREFIX + "stage", stage, tag, value])]
 
@@ -123,7 +123,7 @@ class LocalReader:
         """Every run, the last one last."""
         return [run_id for (run_id,) in self._ask("SELECT run_uuid FROM runs ORDER BY start_time")]
 
-    def any_running(self) -> bool:
+    def has_running_run(self) -> bool:
         """Whether a run of the engine has not ended."""
         return bool(self._ask(RUNNING, [PREFIX + "engine"]).fetchone())
 
@@ -131,18 +131,18 @@ class LocalReader:
         """The runs of pipelines that were not deleted."""
         values: list[str | int | None] = [] if flow is None else [PREFIX + "flow", flow]
         parameters = [PREFIX + "flow", *values, -1 if limit is None else limit]
-        return self._heads(TAGGED if values else "", parameters)
+        return self._query_run_heads(TAGGED if values else "", parameters)
 
-    def pipelines_beginning(self, text: str) -> list[RunHead]:
+    def list_pipelines_by_id_prefix(self, text: str) -> list[RunHead]:
         """At most two of them whose ids begin so."""
         between = " AND runs.run_uuid >= ? AND runs.run_uuid < ?"
-        return self._heads(between, [PREFIX + "flow", *_build_prefix_range(text), 2])
+        return self._query_run_heads(between, [PREFIX + "flow", *_build_prefix_range(text), 2])
 
-    def _heads(self, conditions: str, parameters: list[str | int | None]) -> list[RunHead]:
+    def _query_run_heads(self, conditions: str, parameters: list[str | int | None]) -> list[RunHead]:
         rows = self._ask(PIPELINES + conditions + LAST_PIPELINES, parameters).fetchall()
         return [RunHead(run_id, name or "", status, started, ended) for run_id, name, status, started, ended in rows]
 
-    def sealed_before(self, run_id: str, seal: str) -> tuple[str, str] | None:
+    def find_previous_sealed_pipeline(self, run_id: str, seal: str) -> tuple[str, str] | None:
         """The newest pipeline run but this one that has the tag `seal`, and its value."""
         row: tuple[str, str] | None = self._ask(SEALED, [seal, PREFIX + "flow", run_id]).fetchone()
         return row

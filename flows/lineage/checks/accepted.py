@@ -44,16 +44,20 @@ class Accepted:
         for step in steps:
             self.audit.counts["accepted changes"] += 1
             if self._is_sound(step):
-                self._step(step)
+                self._check_step(step)
         for subject in subjects:
             if subject.current and not subject.made.accepted:
-                self._taken_away(subject)
+                self._check_deleted_acceptances(subject)
 
-    def _taken_away(self, subject: Subject) -> None:
+    def _check_deleted_acceptances(self, subject: Subject) -> None:
         """The run that made the same outs says what was accepted since; nothing of that is gone, where the result has
         no run now.
         """
-        made = self.records.like(subject.stage, PREFIX + "outs", join_out_hashes(subject.entry)) if self.records else []
+        made = (
+            self.records.list_stage_runs_with_tag(subject.stage, PREFIX + "outs", join_out_hashes(subject.entry))
+            if self.records
+            else []
+        )
         exact = (
             self.records.maker(compute_run_cache_key(subject.entry), join_out_hashes(subject.entry))
             if self.records
@@ -82,24 +86,24 @@ class Accepted:
             sealed = row is not None and row.tag("seal") == mlflow_seal.compute_run_seal(self.root, step.run_id)
             if not sealed and carried is None:
                 what = "a tag or record.json of this acceptance was changed after it was written"
-                self._fault(step, what, named=False)
+                self._add_fault(step, what, named=False)
             how = row.tag("accepted.how") if row else carried.tags.get(acceptance_runs.HOW) if carried else None
             if (sealed or carried) and how != step.how:
-                self._fault(step, f"its tag says {how}, its record {step.how}", named=False)
+                self._add_fault(step, f"its tag says {how}, its record {step.how}", named=False)
             self._sound[step.run_id] = (sealed or carried is not None) and how == step.how
         return self._sound[step.run_id]
 
-    def _step(self, step: AcceptanceStep) -> None:
+    def _check_step(self, step: AcceptanceStep) -> None:
         if join_out_hashes(step.before) != join_out_hashes(step.after):
-            self._fault(step, "its record has other outs after than before, and nothing was executed")
+            self._add_fault(step, "its record has other outs after than before, and nothing was executed")
         elif step.how == acceptance_runs.PERSON:
-            self._vouched(step)
+            self._add_person_remark(step)
         elif step.how == acceptance_runs.EDIT:
-            self._told(step)
+            self._add_edit_remark(step)
         else:
-            self._fault(step, f"its record says neither {acceptance_runs.EDIT} nor {acceptance_runs.PERSON}")
+            self._add_fault(step, f"its record says neither {acceptance_runs.EDIT} nor {acceptance_runs.PERSON}")
 
-    def _vouched(self, step: AcceptanceStep) -> None:
+    def _add_person_remark(self, step: AcceptanceStep) -> None:
         changes = [
             difference
             for difference in list_entry_differences(step.before, step.after)
@@ -110,11 +114,11 @@ class Accepted:
         what = f"{step.by} accepted a change of {changed}{when}: {step.why}. It is vouched for, not proven"
         self.audit.remark(CHECK, step.stage, what, None, step.run_id)
 
-    def _told(self, step: AcceptanceStep) -> None:
+    def _add_edit_remark(self, step: AcceptanceStep) -> None:
         files = ", ".join(step.files) or "its code"
         what = f"an older version found that an edit of {files} has no effect; this is not proven again"
         self.audit.remark(CHECK, step.stage, what, None, step.run_id)
 
-    def _fault(self, step: AcceptanceStep, what: str, named: bool = True) -> None:
+    def _add_fault(self, step: AcceptanceStep, what: str, named: bool = True) -> None:
         where = f"acceptance {step.run_id[:SHORT]}"
         self.audit.fault(CHECK, where, what, step.stage if named else None, step.run_id if named else None)

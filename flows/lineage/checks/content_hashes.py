@@ -75,22 +75,22 @@ class Bytes:
         `outs` are the paths of all outs that dvc.lock records; other inputs are raw data.
         """
         in_workspace, kept = (
-            [claim for claim in _list_workspace_claims(subjects, outs) if self._within(claim)],
+            [claim for claim in _list_workspace_claims(subjects, outs) if self._check_within_repository(claim)],
             _list_cache_claims(subjects, self.pipeline),
         )
         self.audit.counts["outs"] += len({(claim.path, claim.md5) for claim in (*in_workspace, *kept)})
-        self._list({claim.md5 for claim in (*in_workspace, *kept)})
-        locations = {claim.path: self._place(claim.path) for claim in in_workspace}
+        self._load_listings({claim.md5 for claim in (*in_workspace, *kept)})
+        locations = {claim.path: self._get_current_path(claim.path) for claim in in_workspace}
         walked = {path: _collect_files(location) for path, location in locations.items()}
         objects = {file for claim in kept for file in self._listings[claim.md5].objects.values() if file is not None}
         files = {file for below in walked.values() for file in below.values()}
         digests = self.memory.digests(sorted(files | objects), self.told)
         self.audit.counts["files"] += len(files | objects)
-        self._workspace(in_workspace, walked, digests)
+        self._check_workspace(in_workspace, walked, digests)
         for claim in kept:
-            self._cache(claim, digests)
+            self._check_cache_objects(claim, digests)
 
-    def _list(self, wanted: set[str]) -> None:
+    def _load_listings(self, wanted: set[str]) -> None:
         """Read the lists of folders, once their own bytes are known to be right."""
         lists = {md5: cache_objects.find_cache_object(self.root, md5) for md5 in wanted if md5.endswith(".dir")}
         digests = self.memory.digests([file for file in lists.values() if file is not None])
@@ -110,30 +110,30 @@ class Bytes:
             }
             self._listings[md5] = Listing(files, objects)
 
-    def _within(self, claim: Claim) -> bool:
+    def _check_within_repository(self, claim: Claim) -> bool:
         """Whether an out is in the repository; one elsewhere was never made here, and is not read.
 
         Raw data may be anywhere.
         """
         within = claim.raw or Path(os.path.normpath(self.root / claim.path)).is_relative_to(self.root)
         if not within:
-            self._fault(claim, claim.path, "is outside of the repository; expected an out within it")
+            self._add_fault(claim, claim.path, "is outside of the repository; expected an out within it")
         return within
 
-    def _place(self, path: str) -> Path:
+    def _get_current_path(self, path: str) -> Path:
         """Where an out's bytes are: in its place, or aside while its stage is at work or was killed."""
         return self.unfinished.aside.get(path, self.root / path)
 
-    def _workspace(
+    def _check_workspace(
         self, claims: Sequence[Claim], walked: Mapping[str, Mapping[str, Path]], digests: Mapping[Path, str | None]
     ) -> None:
         actual: dict[str, str] = {}
         files: dict[str, Mapping[str, str]] = {}
         for claim in claims:
             listed = self._listings[claim.md5].files
-            below = self._without_ignored(walked[claim.path], listed)
+            below = self._filter_ignored_files(walked[claim.path], listed)
             if listed is None:
-                below = self._hashed(claim, below)
+                below = self._filter_unhashable_files(claim, below)
             files[claim.path] = {name: digests[file] or "unreadable" for name, file in below.items()}
             if below:
                 folder = set(below) != {""}
@@ -142,7 +142,7 @@ class Bytes:
         pairs = find_swapped_paths(actual, expected)
         for first, second in pairs:
             [claim] = [claim for claim in claims if claim.path == first][:1]
-            self._fault(
+            self._add_fault(
                 claim, first, f"has the bytes of {second}, and {second} has those of {first}: they were swapped"
             )
         done = {path for pair in pairs for path in pair}
@@ -150,11 +150,11 @@ class Bytes:
             if actual.get(claim.path) == claim.md5 or claim.path in done:
                 continue
             if claim.path not in actual:
-                self._missing(claim)
+                self._report_missing_out(claim)
             else:
-                self._wrong(claim, actual[claim.path], files[claim.path])
+                self._report_wrong_out(claim, actual[claim.path], files[claim.path])
 
-    def _missing(self, claim: Claim) -> None:
+    def _report_missing_out(self, claim: Claim) -> None:
         listing = self._listings[claim.md5]
         if claim.stage in self.unfinished.stages or self.unfinished.at_work:
             self.audit.remark(CHECK, claim.path, "is being made, or its run was killed", claim.stage, claim.run_id)
@@ -162,31 +162,35 @@ class Bytes:
             brings = "is in the cache, but not in the workspace; `dvc checkout` brings it back"
             self.audit.remark(CHECK, claim.path, brings, claim.stage, claim.run_id)
         else:
-            self._fault(claim, claim.path, f"is missing; expected {claim.md5}, which {claim.whose}")
+            self._add_fault(claim, claim.path, f"is missing; expected {claim.md5}, which {claim.whose}")
 
-    def _wrong(self, claim: Claim, actual: str, files: Mapping[str, str]) -> None:
+    def _report_wrong_out(self, claim: Claim, actual: str, files: Mapping[str, str]) -> None:
         """Say whose bytes an out has, or which of its files differ."""
         listed = self._listings[claim.md5].files
         whose = self.origins.of(actual, claim.path, claim.entry)
         if whose or listed is None or "" in listed or "" in files:
             why = f": {whose}" if whose else ""
-            self._fault(claim, claim.path, f"its bytes are {actual}, expected {claim.md5}, which {claim.whose}{why}")
+            self._add_fault(
+                claim, claim.path, f"its bytes are {actual}, expected {claim.md5}, which {claim.whose}{why}"
+            )
             return
         pairs = find_swapped_paths(files, listed)
         for first, second in pairs:
-            self._fault(
+            self._add_fault(
                 claim, f"{claim.path}/{first}", f"has the bytes of {second}, and that has its: they were swapped"
             )
         done = {name for pair in pairs for name in pair}
         wrong = [name for name in sorted({*listed, *files} - done) if listed.get(name) != files.get(name)]
         for name in wrong[:NAMED]:
-            self._fault(claim, f"{claim.path}/{name}", self._file(claim, name, listed.get(name), files.get(name)))
+            self._add_fault(
+                claim, f"{claim.path}/{name}", self._format_file_fault(claim, name, listed.get(name), files.get(name))
+            )
         if len(wrong) > NAMED:
-            self._fault(
+            self._add_fault(
                 claim, claim.path, f"{len(wrong) - NAMED} more of its {len(listed)} files are not what {claim.whose}"
             )
 
-    def _file(self, claim: Claim, name: str, expected: str | None, actual: str | None) -> str:
+    def _format_file_fault(self, claim: Claim, name: str, expected: str | None, actual: str | None) -> str:
         if actual is None:
             return f"is missing; expected {expected}, which {claim.whose}"
         if expected is None:
@@ -194,23 +198,23 @@ class Bytes:
         whose = self.origins.of_file(actual, claim.path, name, claim.entry)
         return f"its bytes are {actual}, expected {expected}, which {claim.whose}{f': {whose}' if whose else ''}"
 
-    def _without_ignored(self, files: Mapping[str, Path], listed: Mapping[str, str] | None) -> Mapping[str, Path]:
+    def _filter_ignored_files(self, files: Mapping[str, Path], listed: Mapping[str, str] | None) -> Mapping[str, Path]:
         """The files without those that DVC ignores; it is asked only about files that are not expected."""
         extra = [file for name, file in files.items() if name and name not in (listed or {})]
-        left_out = self.ignored.among(extra)
+        left_out = self.ignored.filter_ignored_files(extra)
         return {name: file for name, file in files.items() if file not in left_out}
 
-    def _hashed(self, claim: Claim, files: Mapping[str, Path]) -> dict[str, Path]:
+    def _filter_unhashable_files(self, claim: Claim, files: Mapping[str, Path]) -> dict[str, Path]:
         """The files without those that no run could have read as they are hashed, such as a pipe; each of them is a
         fault.
         """
         wrong = {name: find_hashing_fault(str(file), within=True) for name, file in files.items() if name}
         for name, what in wrong.items():
             if what:
-                self._fault(claim, f"{claim.path}/{name}", what)
+                self._add_fault(claim, f"{claim.path}/{name}", what)
         return {name: file for name, file in files.items() if not wrong.get(name)}
 
-    def _cache(self, claim: Claim, digests: Mapping[Path, str | None]) -> None:
+    def _check_cache_objects(self, claim: Claim, digests: Mapping[Path, str | None]) -> None:
         """Compare the cache's objects of an out with their names."""
         listing = self._listings[claim.md5]
         names = {md5: name for name, md5 in (listing.files or {}).items()}
@@ -223,7 +227,9 @@ class Bytes:
             if f"{actual}{'.dir' if md5.endswith('.dir') else ''}" != md5:
                 what = f"{claim.path}/{names[md5]}".rstrip("/") if md5 in names else f"the list of {claim.path}'s files"
                 has = f"its bytes are {actual}, expected {md5} by its name" if actual else "cannot be read"
-                self._fault(claim, self._shown(file), f"{has}: it is the cache's copy of {what}, which {claim.whose}")
+                self._add_fault(
+                    claim, self._format_path(file), f"{has}: it is the cache's copy of {what}, which {claim.whose}"
+                )
         if gone:
             amount = f"{gone} of its {len(listing.objects)} files are" if len(listing.objects) > 1 else "is"
             dates = [self.removed[md5] for md5, file in listing.objects.items() if file is None and md5 in self.removed]
@@ -231,10 +237,10 @@ class Bytes:
             what = f"{amount} not in the cache (any more), {claim.md5[:8]}: {why}"
             self.audit.remark(CHECK, claim.path, what, claim.stage, claim.run_id)
 
-    def _shown(self, file: Path) -> str:
+    def _format_path(self, file: Path) -> str:
         return str(file.relative_to(self.root)) if file.is_relative_to(self.root) else str(file)
 
-    def _fault(self, claim: Claim, where: str, what: str) -> None:
+    def _add_fault(self, claim: Claim, where: str, what: str) -> None:
         self.audit.fault(CHECK, where, what, claim.stage, claim.run_id)
 
 

@@ -46,7 +46,7 @@ class Ignored:
     def __init__(self, root: Path) -> None:
         self._root = root
 
-    def among(self, files: list[Path]) -> set[Path]:
+    def filter_ignored_files(self, files: list[Path]) -> set[Path]:
         """Those of the files that are left out."""
         return {file for file in files if self._filter.is_ignored_file(str(file.absolute()))} if files else set()
 

@@ -28,9 +28,9 @@ class EvaluationCheck:
         for subject in subjects:
             for folder in get_entry_hashes(subject.entry, "outs"):
                 if (self.root / folder / TABLE).is_file():
-                    self._evaluation(subject, folder)
+                    self._check_evaluation(subject, folder)
 
-    def _evaluation(self, subject: Subject, folder: str) -> None:
+    def _check_evaluation(self, subject: Subject, folder: str) -> None:
         means = _compute_table_means(self.root / folder / TABLE)
         for path in (f"{folder}/{MEANS}", f"data/metrics/{subject.stage}.json"):
             for metric, number in _load_written_means(self.root / path).items():

@@ -44,13 +44,13 @@ class Audit:
 
     def fault(self, check: str, where: str, what: str, stage: str | None = None, run_id: str | None = None) -> None:
         """Note what contradicts the records."""
-        self._add(Finding("fault", check, where, what, stage, run_id))
+        self._add_finding_once(Finding("fault", check, where, what, stage, run_id))
 
     def remark(self, check: str, where: str, what: str, stage: str | None = None, run_id: str | None = None) -> None:
         """Note what cannot be checked, or did not finish."""
-        self._add(Finding("remark", check, where, what, stage, run_id))
+        self._add_finding_once(Finding("remark", check, where, what, stage, run_id))
 
-    def _add(self, finding: Finding) -> None:
+    def _add_finding_once(self, finding: Finding) -> None:
         if finding not in self.findings:
             self.findings.append(finding)
 

@@ -52,7 +52,7 @@ class Memory:
                 self._now[file] = remembered[1]
             else:
                 to_read[file] = state
-        self._read(to_read, on_progress)
+        self._hash_files(to_read, on_progress)
         return {file: self._now[file] for file in wanted}
 
     def save(self) -> None:
@@ -66,7 +66,7 @@ class Memory:
                 json.dump({"version": VERSION, "files": remembered}, file)
             Path(name).replace(target)
 
-    def _read(self, files: Mapping[Path, State], on_progress: OnProgress) -> None:
+    def _hash_files(self, files: Mapping[Path, State], on_progress: OnProgress) -> None:
         """Hash the files side by side, and remember those that did not change meanwhile."""
         total, done, counting = sum(state[0] for state in files.values()), 0, Lock()
 

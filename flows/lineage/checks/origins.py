@@ -50,11 +50,11 @@ class Origins:
             )
         if (other := self._recorded.get(md5)) not in (None, path):
             return f"these are the bytes of {other}"
-        return self._of_branch(md5)
+        return self._format_origin_branch(md5)
 
     def of_file(self, md5: str, within: str, name: str, expected: Entry) -> str:
         """Whose file of this name within an output has these bytes."""
-        for run_id, folder in self._versions(within, expected):
+        for run_id, folder in self._iterate_folder_versions(within, expected):
             try:
                 listed = cache_objects.list_cached_files(self.root, folder)
             except PlanError:
@@ -67,7 +67,7 @@ class Origins:
                 )
         return ""
 
-    def _versions(self, path: str, expected: Entry) -> Iterator[tuple[str, str]]:
+    def _iterate_folder_versions(self, path: str, expected: Entry) -> Iterator[tuple[str, str]]:
         """Run and hash of every version of a folder that some run made."""
         current = get_entry_hashes(expected, "outs").get(path)
         key = PREFIX + mlflow_client.format_tag_name("out", path)
@@ -77,7 +77,7 @@ class Origins:
             if md5 != current and md5.endswith(".dir"):
                 yield run_id, md5
 
-    def _of_branch(self, md5: str) -> str:
+    def _format_origin_branch(self, md5: str) -> str:
         branches = _run_git_lines(
             self.root, "for-each-ref", "--format=%(refname)", f"--count={BRANCHES}", "refs/heads", "refs/remotes"
         )

@@ -38,73 +38,73 @@ class Pages:
         """Check the pages of those of the stages that are reports."""
         for report in REPORTS:
             if report in stages:
-                self._kept_pages(report)
+                self._check_kept_pages(report)
             for kind in KINDS if report in stages else ():
                 source, page = run_page.get_page_paths(self.root, report, kind)
                 if source.is_file() and page.is_file():
-                    self._page(report, kind, source, page, stages)
+                    self._check_report_page(report, kind, source, page, stages)
             lineage = run_page.get_lineage_page_path(self.root, report)
             if report in stages and lineage.is_file() and lineage.name in self.known:
-                self._beside(report, lineage)
+                self._check_lineage_page(report, lineage)
 
-    def _kept_pages(self, report: str) -> None:
+    def _check_kept_pages(self, report: str) -> None:
         """The newest copy of each of the report's pages has the digest that its pipeline run noted under its seal."""
         pages = [run_page.get_page_paths(self.root, report, kind)[1] for kind in KINDS]
         for page in (*pages, run_page.get_lineage_page_path(self.root, report)):
-            for run_id, file in list(self._copies(page.name).items())[:1]:
+            for run_id, file in list(self._find_page_copies(page.name).items())[:1]:
                 with mlflow_run_lookup.open_records_reader(self.root) as records:
                     tags = records.tags(run_id) if records else {}
                 if tags.get(PAGE + page.name, _compute_file_sha256(file)) != _compute_file_sha256(file):
                     what = f"the copy of {page.name} that it keeps was edited"
                     self.audit.fault(CHECK, f"pipeline run {run_id[:SHORT]}", what, report, run_id)
 
-    def _beside(self, report: str, page: Path) -> None:
+    def _check_lineage_page(self, report: str, page: Path) -> None:
         """The page of the report's lineage has the digest that was noted, or a pipeline run kept it so."""
-        copies = self._copies(page.name)
+        copies = self._find_page_copies(page.name)
         digest = _compute_file_sha256(page)
         if digest == self.known[page.name] or any(_compute_file_sha256(file) == digest for file in copies.values()):
             return
-        if stopped := self._stopped(page, copies):
-            self._remark(page, STOPPED.format(stopped.id[:SHORT]), report)
+        if stopped := self._find_stopped_run(page, copies):
+            self._add_remark(page, STOPPED.format(stopped.id[:SHORT]), report)
             return
         shown = page.read_bytes().decode(errors="replace")
-        self.audit.fault(CHECK, page.name, self._edited(shown, next(iter(copies.items()), None)), report)
+        self.audit.fault(CHECK, page.name, self._format_page_edit(shown, next(iter(copies.items()), None)), report)
 
-    def _page(self, report: str, kind: str, source: Path, page: Path, stages: Collection[str]) -> None:
+    def _check_report_page(self, report: str, kind: str, source: Path, page: Path, stages: Collection[str]) -> None:
         made, whole = (file.read_bytes().decode(errors="replace") for file in (source, page))
         shown = run_head.remove_marker_texts(whole)
         digest = hashlib.sha256(page.read_bytes()).hexdigest()
         as_written = self.known.get(page.name) == digest
-        copies = self._copies(page.name)
+        copies = self._find_page_copies(page.name)
         keeper = next((run_id for run_id, file in copies.items() if _compute_file_sha256(file) == digest), None)
         before, marked, after = made.rpartition(run_page.MARKER)
         outside = not marked or (
             shown.startswith(before) and shown.endswith(after) and len(shown) >= len(before) + len(after)
         )
         if not outside and (keeper or as_written) and page.stat().st_mtime < source.stat().st_mtime:
-            self._remark(page, "is of an earlier run; `posttrain run` writes it again", report, keeper)
+            self._add_remark(page, "is of an earlier run; `posttrain run` writes it again", report, keeper)
             return
         faults = list(_find_outside_difference(shown, before, after)) if not outside else []
         section = shown[len(before) : len(shown) - len(after)] if outside else shown
-        faults += [line for line in self._tables(kind, section, stages) if not (keeper and as_written)]
+        faults += [line for line in self._find_table_faults(kind, section, stages) if not (keeper and as_written)]
         if not faults and not as_written and keeper is None:
             newest = next(iter(copies.items()), None)
-            if stopped := self._stopped(page, copies):
-                self._remark(page, STOPPED.format(stopped.id[:SHORT]), report)
+            if stopped := self._find_stopped_run(page, copies):
+                self._add_remark(page, STOPPED.format(stopped.id[:SHORT]), report)
                 return
-            faults += [self._edited(whole, newest)] if self.known.get(page.name) or newest else []
+            faults += [self._format_page_edit(whole, newest)] if self.known.get(page.name) or newest else []
             if not faults:
-                self._remark(
+                self._add_remark(
                     page, "no run kept a copy or a digest of it, so that its section on the run is not checked", report
                 )
         elif not faults and keeper is None and copies:
-            self._remark(
+            self._add_remark(
                 page, f"was written again after pipeline run {next(iter(copies))[:SHORT]} had kept its copy", report
             )
         for what in faults:
             self.audit.fault(CHECK, page.name, what, report, None)
 
-    def _tables(self, kind: str, section: str, stages: Collection[str]) -> Iterator[str]:
+    def _find_table_faults(self, kind: str, section: str, stages: Collection[str]) -> Iterator[str]:
         """What of the tables of the stages' metrics is not what their files say."""
         planned = [PlannedStage(name, None, (), 1, 0) for name in stages]
         for stage, rows in stage_metrics.load_stage_metrics(self.root, planned).items():
@@ -123,13 +123,13 @@ class Pages:
                 if cell != expected:
                     yield f"{stage} {key} is {cell or 'missing'}, data/metrics/{stage}.json has {value}"
 
-    def _stopped(self, page: Path, copies: Collection[str]) -> PipelineRun | None:
+    def _find_stopped_run(self, page: Path, copies: Collection[str]) -> PipelineRun | None:
         """The newest pipeline run, if it kept no copy and the page may be its own."""
         newest = next(iter(self.pipelines), None)
         mine = newest is not None and newest.id not in copies and page.stat().st_mtime >= newest.started.timestamp()
         return newest if mine and newest is not None and newest.id in self.unsealed else None
 
-    def _edited(self, shown: str, newest: tuple[str, Path] | None) -> str:
+    def _format_page_edit(self, shown: str, newest: tuple[str, Path] | None) -> str:
         """Where the page differs from the newest copy."""
         if newest is not None:
             run_id, file = newest
@@ -140,14 +140,14 @@ class Pages:
                 return f"was edited after it was written: {line}"
         return "was edited after it was written: its digest is not the one that was noted then"
 
-    def _copies(self, name: str) -> dict[str, Path]:
+    def _find_page_copies(self, name: str) -> dict[str, Path]:
         """Run -> its copy of the page, the newest first."""
         every = mlflow_address.find_shared_address(self.root) is None  # one elsewhere is not fetched for nothing
         keepers = [run.id for run in self.pipelines if every or name in run.pages]
         files = {run_id: mlflow_artifacts.fetch_artifact(self.root, run_id, name) for run_id in keepers}
         return {run_id: file for run_id, file in files.items() if file.is_file()}
 
-    def _remark(self, page: Path, what: str, report: str, run_id: str | None = None) -> None:
+    def _add_remark(self, page: Path, what: str, report: str, run_id: str | None = None) -> None:
         self.audit.remark(CHECK, page.name, what, report, run_id)
 
 

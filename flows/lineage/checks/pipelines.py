@@ -48,13 +48,15 @@ class Pipelines:
             self.audit.counts["runs"] += 1
             if pipeline.status in UNFINISHED:
                 self.audit.remark(CHECK, f"pipeline run {pipeline.id[:SHORT]}", format_unfinished_run(pipeline))
-            named = self._stages(pipeline, row, subjects, stages)
-            named = self._headline(pipeline, row) or named
-            self._seal(pipeline, row, named)
-            self._previous(pipeline, row)
-        self._parents(subjects)
+            named = self._check_stage_run_seals(pipeline, row, subjects, stages)
+            named = self._check_headline(pipeline, row) or named
+            self._check_seal(pipeline, row, named)
+            self._check_previous_run(pipeline, row)
+        self._check_parent_runs(subjects)
 
-    def _stages(self, pipeline: PipelineRun, row: RunRow, subjects: Sequence[Subject], stages: set[str] | None) -> bool:
+    def _check_stage_run_seals(
+        self, pipeline: PipelineRun, row: RunRow, subjects: Sequence[Subject], stages: set[str] | None
+    ) -> bool:
         """The runs that it names are there, and have the seals that it saw."""
         subject_runs = {subject.run_id for subject in subjects}
         seal_differs = False
@@ -80,7 +82,7 @@ class Pipelines:
                 seal_differs = True
         return seal_differs
 
-    def _headline(self, pipeline: PipelineRun, row: RunRow) -> bool:
+    def _check_headline(self, pipeline: PipelineRun, row: RunRow) -> bool:
         """Its headline is what the metrics files of its evaluations say."""
         differs = False
         for key in sorted(row.latest.keys() - row.metrics.keys()):
@@ -89,7 +91,7 @@ class Pipelines:
         for stage, run_id in pipeline.runs.items():
             if stage.partition("@")[0] not in EVALUATIONS or not row.metrics:
                 continue
-            for key, value in self._headline_of(stage, run_id):
+            for key, value in self._load_stage_headline(stage, run_id):
                 key = NOT_IN_NAMES.sub("_", key)
                 logged = [number for _, _, number in row.metrics.get(key, ())]
                 self.audit.counts["numbers"] += 1
@@ -103,7 +105,7 @@ class Pipelines:
                         differs = True
         return differs
 
-    def _headline_of(self, stage: str, run_id: str) -> list[tuple[str, float]]:
+    def _load_stage_headline(self, stage: str, run_id: str) -> list[tuple[str, float]]:
         """What the stage's metrics file said, by its hash in the run's record; nothing where it is gone or no metrics
         file.
         """
@@ -115,18 +117,18 @@ class Pipelines:
                     return list(iterate_stage_headline_metrics(stage, database.parse_metrics_json(file.read_bytes())))
         return []
 
-    def _seal(self, pipeline: PipelineRun, row: RunRow, named: bool) -> None:
+    def _check_seal(self, pipeline: PipelineRun, row: RunRow, named: bool) -> None:
         seal, where = row.tag("seal"), f"pipeline run {pipeline.id[:SHORT]}"
         if seal is None:
             self.unsealed.add(pipeline.id)
             if pipeline.status not in UNFINISHED:
                 what = "it has no seal: it was stopped after its last stage, or is from before runs had seals"
                 self.audit.remark(CHECK, where, what)
-        elif seal != self._computed(pipeline.id) and not named:
+        elif seal != self._compute_seal_once(pipeline.id) and not named:
             what = "a tag, a parameter or a metric of the pipeline run was changed after it ended"
             self.audit.fault(CHECK, where, what, None, pipeline.id)
 
-    def _previous(self, pipeline: PipelineRun, row: RunRow) -> None:
+    def _check_previous_run(self, pipeline: PipelineRun, row: RunRow) -> None:
         """The pipeline run before it is there, with the seal that this one saw."""
         run_id, _, seal = (row.tag("previous") or "").partition(" ")
         if not run_id:
@@ -139,14 +141,14 @@ class Pipelines:
         elif before.tag("seal") != seal:
             what = f"the pipeline run before it, {run_id[:SHORT]}, has another seal than it had then"
             self.audit.fault(CHECK, where, what, None, pipeline.id)
-        elif self._computed(run_id) != seal:
+        elif self._compute_seal_once(run_id) != seal:
             what = (
                 f"a tag, a parameter or a metric of the pipeline run was changed after {pipeline.id[:SHORT]} "
                 "had seen its seal"
             )
             self.audit.fault(CHECK, f"pipeline run {run_id[:SHORT]}", what, None, run_id)
 
-    def _parents(self, subjects: Sequence[Subject]) -> None:
+    def _check_parent_runs(self, subjects: Sequence[Subject]) -> None:
         """The pipeline run of each execution is there."""
         parents: dict[str, list[Subject]] = {}
         for subject in subjects:
@@ -160,7 +162,7 @@ class Pipelines:
                 names = ", ".join(dict.fromkeys(member.stage for member in members[:4]))
                 self.audit.fault(CHECK, f"pipeline run {parent[:SHORT]}", f"it made {names}, and was deleted {how}")
 
-    def _computed(self, run_id: str) -> str:
+    def _compute_seal_once(self, run_id: str) -> str:
         if run_id not in self.seals:
             self.seals[run_id] = mlflow_seal.compute_run_seal(self.root, run_id)
         return self.seals[run_id]

@@ -39,18 +39,18 @@ class Remade:
                 else verdicts.read_reproduction_verdict(self.root, subject.entry)
             )
             if verdict is None and subject.stage in REPORTS:
-                verdict = self._make(subject)
+                verdict = self._remake_report(subject)
             if verdict is not None and not verdict.equal:
-                self._differs(subject, verdict)
+                self._report_difference(subject, verdict)
 
-    def _make(self, subject: Subject) -> ReproductionVerdict | None:
+    def _remake_report(self, subject: Subject) -> ReproductionVerdict | None:
         try:
             verifying.verify_execution(self.root, subject.made, _ignore_progress, _ignore_progress, outs_only=True)
         except CannotReproduceError as error:
             self.audit.remark(CHECK, subject.stage, f"cannot be made again: {error}", None, subject.run_id)
         return verdicts.read_reproduction_verdict(self.root, subject.entry)
 
-    def _differs(self, subject: Subject, verdict: ReproductionVerdict) -> None:
+    def _report_difference(self, subject: Subject, verdict: ReproductionVerdict) -> None:
         what = f"made again from what {subject.stage} read, it differs: {verdict.what}"
         if verdict.environment:
             what = (

@@ -45,7 +45,7 @@ def find_likely_run(
     candidates = list[str]()
     with mlflow_run_lookup.open_records_reader(root) as records:
         for tag, value in (("outs", outs), ("key", key)):
-            candidates += records.like(stage, PREFIX + tag, value) if records else []
+            candidates += records.list_stage_runs_with_tag(stage, PREFIX + tag, value) if records else []
     carried = [run for run in provenance.list_execution_provenance(root) if run.tags[PREFIX + "stage"] == stage]
     candidates += [
         run.run_id for run in carried if outs == run.tags.get(PREFIX + "outs") or key == run.tags.get(PREFIX + "key")
@@ -104,28 +104,28 @@ class Records:
         """Compare the records of each execution, then those of the current ones along the graph."""
         for subject in subjects:
             self.audit.counts["parameters"] += len(flatten_entry_params(subject.entry))
-            self._carried(subject)
-            self._witnesses(subject)
-        self._along([subject for subject in subjects if subject.current])
+            self._check_carried_records(subject)
+            self._compare_execution_records(subject)
+        self._check_upstream_agreement([subject for subject in subjects if subject.current])
 
-    def _carried(self, subject: Subject) -> None:
+    def _check_carried_records(self, subject: Subject) -> None:
         """Name each record that travels with the result and is not as it was written."""
         for entry in (subject.entry, *(step.after for step in subject.made.accepted)):
             for file in provenance.find_altered_records(self.root, entry):
                 where = str(file.relative_to(self.root)) if file.is_relative_to(self.root) else str(file)
-                self._fault(
+                self._add_fault(
                     subject,
                     where,
                     "this record of a run was changed after it was written: its name is the hash of other bytes",
                 )
 
-    def _witnesses(self, subject: Subject) -> None:
+    def _compare_execution_records(self, subject: Subject) -> None:
         """Name each value that one record of the execution has differently from the others."""
         source = "dvc.lock" if subject.current else RECORD
         claims: dict[str, Entry] = {source: subject.entry}
         if subject.run_id and (entry := load_kept_entry(self.root, subject.run_id)) is not None:
             claims[RECORD] = entry
-        for entry in self._cached(subject, list(claims.values())):
+        for entry in self._iterate_matching_cache_entries(subject, list(claims.values())):
             claims.setdefault("the run cache", entry)
         if subject.run_id and len(claims) == 1:  # a run from before record.json, or one that was deleted
             with suppress(PlanError):
@@ -134,25 +134,27 @@ class Records:
         for other, entry in list(claims.items())[1:]:
             differing = list_entry_differences(claims[source], entry)
             for difference in differing[:NAMED]:
-                self._differs(subject, source, difference, claims)
+                self._report_difference(subject, source, difference, claims)
             if len(differing) > NAMED:
                 more = f"{len(differing) - NAMED} more values differ from {other}"
-                self._fault(subject, f"{source}: {subject.stage}", more)
+                self._add_fault(subject, f"{source}: {subject.stage}", more)
 
-    def _cached(self, subject: Subject, claims: Sequence[Entry]) -> Iterator[Entry]:
+    def _iterate_matching_cache_entries(self, subject: Subject, claims: Sequence[Entry]) -> Iterator[Entry]:
         """What the run cache has for these: under one of their keys, with the outs of one of them."""
         outs = {dvc_lock.join_out_hashes(entry) for entry in claims}
         for key in dict.fromkeys(compute_run_cache_key(entry) for entry in claims):
             for file, entry, whole in self.cache.entries(key):
                 if not whole:
                     where = str(file.relative_to(self.root)) if file.is_relative_to(self.root) else str(file)
-                    self._fault(
+                    self._add_fault(
                         subject, where, "this entry of the run cache is not the one that its name is the hash of"
                     )
                 elif dvc_lock.join_out_hashes(entry) in outs:
                     yield entry
 
-    def _differs(self, subject: Subject, source: str, difference: EntryDifference, claims: Mapping[str, Entry]) -> None:
+    def _report_difference(
+        self, subject: Subject, source: str, difference: EntryDifference, claims: Mapping[str, Entry]
+    ) -> None:
         """Blame the record that stands alone; where there are only two, say both."""
         holding: dict[str, list[str]] = {}
         for name, entry in claims.items():
@@ -175,9 +177,9 @@ class Records:
         )
         if odd == "dvc.lock":
             self.altered.add(subject.stage)
-        self._fault(subject, f"{odd}: {subject.stage}", f"{difference.label} is {value}; {others}")
+        self._add_fault(subject, f"{odd}: {subject.stage}", f"{difference.label} is {value}; {others}")
 
-    def _along(self, current: Sequence[Subject]) -> None:
+    def _check_upstream_agreement(self, current: Sequence[Subject]) -> None:
         """Each stage has read what its upstream has made, or is out of date."""
         made = {
             path: (md5, producer)
@@ -191,14 +193,14 @@ class Records:
                     continue
                 where = f"dvc.lock: {subject.stage}"
                 what = f"it read {path} {md5[:8]}, and {maker.stage} has made {now[:8]}: {subject.stage} is out of date"
-                if self.unfinished.explains(subject.made):
+                if self.unfinished.find_explaining_run(subject.made):
                     self.audit.remark(
                         CHECK, where, f"{what}, since a run did not finish", subject.stage, subject.run_id
                     )
                 else:
-                    self._fault(subject, where, what)
+                    self._add_fault(subject, where, what)
 
-    def _fault(self, subject: Subject, where: str, what: str) -> None:
+    def _add_fault(self, subject: Subject, where: str, what: str) -> None:
         self.audit.fault(CHECK, where, what, subject.stage, subject.run_id)
 
 

@@ -52,7 +52,9 @@ class RunsCheck:
 
     def check(self, subjects: Sequence[Subject]) -> None:
         """Check each run that is known, and say which results have none."""
-        self._unrecorded([subject for subject in subjects if subject.run_id is None and subject.entry.get("outs")])
+        self._add_unrecorded_fault(
+            [subject for subject in subjects if subject.run_id is None and subject.entry.get("outs")]
+        )
         for subject in subjects:
             run_id = subject.run_id
             if run_id is None:
@@ -62,11 +64,11 @@ class RunsCheck:
                 self.audit.counts["runs"] += 1
                 self.merged.append(subject)
             elif row is None:
-                self._fault(subject, "the run that made it was deleted from MLflow's database")
+                self._add_fault(subject, "the run that made it was deleted from MLflow's database")
             else:
                 self.audit.counts["runs"] += 1
-                self._run(subject, row)
-        self._injected(subjects)
+                self._check_run(subject, row)
+        self._add_foreign_code_remarks(subjects)
         for some, what in (
             (self.unsealed, "were made before runs had seals"),
             (self.merged, "were made in another clone"),
@@ -76,7 +78,7 @@ class RunsCheck:
                     CHECK, _format_stage_list([member.stage for member in some]), f"{len(some)} runs {what}"
                 )
 
-    def _injected(self, subjects: Sequence[Subject]) -> None:
+    def _add_foreign_code_remarks(self, subjects: Sequence[Subject]) -> None:
         """Name the code that came into the current results' processes from outside of what is on record."""
         stages: dict[tuple[str, str], list[str]] = {}
         for subject in subjects:
@@ -90,15 +92,15 @@ class RunsCheck:
             )
             self.audit.remark(CHECK, name, what)
 
-    def _unrecorded(self, subjects: Sequence[Subject]) -> None:
+    def _add_unrecorded_fault(self, subjects: Sequence[Subject]) -> None:
         """One fault for all results of which nobody has a record."""
         if subjects:
             what = f"no run on record made {'this' if len(subjects) == 1 else 'these'}: {UNRECORDED}"
             self.audit.fault(CHECK, ", ".join(dict.fromkeys(subject.stage for subject in subjects)), what)
 
-    def _run(self, subject: Subject, row: RunRow) -> None:
+    def _check_run(self, subject: Subject, row: RunRow) -> None:
         if row.deleted:
-            self._fault(subject, "the run was deleted in MLflow; its pages can restore it")
+            self._add_fault(subject, "the run was deleted in MLflow; its pages can restore it")
         if row.status != "FINISHED":
             self.audit.remark(CHECK, subject.stage, f"its run is {row.status}: it did not finish", None, row.id)
             if row.tag("seal") is None:  # with a seal it had come to its end, whatever its status says now
@@ -109,27 +111,27 @@ class RunsCheck:
         before, sealed = len(self.audit.faults), row.tag("seal") == mlflow_seal.compute_run_seal(self.root, row.id)
         content = load_kept_record(self.root, row.id)
         if content is not None:
-            self._tags(subject, row, content)
-            self._params(subject, row, content["entry"])
+            self._check_tags(subject, row, content)
+            self._check_params(subject, row, content["entry"])
         else:
-            self._tags(subject, row, {"entry": subject.entry})
-        self._metrics(subject, row, content["entry"] if content else subject.entry, sealed)
+            self._check_tags(subject, row, {"entry": subject.entry})
+        self._check_metrics(subject, row, content["entry"] if content else subject.entry, sealed)
         if not sealed:
-            self._seal(subject, row, content is not None, named=len(self.audit.faults) > before)
+            self._check_seal(subject, row, content is not None, named=len(self.audit.faults) > before)
 
-    def _seal(self, subject: Subject, row: RunRow, recorded: bool, named: bool) -> None:
+    def _check_seal(self, subject: Subject, row: RunRow, recorded: bool, named: bool) -> None:
         """Say what a seal that does not fit means; where only it tells of a change, say that."""
         if row.tag("seal") is None:
             if recorded or row.tag("code") is not None:
-                self._fault(subject, "its seal is gone: the tag posttrain.seal was removed")
+                self._add_fault(subject, "its seal is gone: the tag posttrain.seal was removed")
             else:
                 self.unsealed.append(subject)
         elif not recorded:
-            self._fault(subject, f"{RECORD} is missing from its files, or is torn; its seal covers it")
+            self._add_fault(subject, f"{RECORD} is missing from its files, or is torn; its seal covers it")
         elif not named:
-            self._fault(subject, f"a tag, a parameter, a metric or {RECORD} of the run was changed after it ended")
+            self._add_fault(subject, f"a tag, a parameter, a metric or {RECORD} of the run was changed after it ended")
 
-    def _tags(self, subject: Subject, row: RunRow, content: Mapping[str, Any]) -> None:
+    def _check_tags(self, subject: Subject, row: RunRow, content: Mapping[str, Any]) -> None:
         """Compare the run's tags and data sets with its record."""
         entry: Entry = content["entry"]
         expected: dict[str, object] = {
@@ -149,7 +151,7 @@ class RunsCheck:
                 expected = {key: value for key, value in expected.items() if key != f"{PREFIX}code"}
         for key, value in expected.items():
             if row.tags.get(key) != value:
-                self._fault(
+                self._add_fault(
                     subject,
                     f"tag {key} is {format_entry_value(row.tags.get(key))}, {source} has {format_entry_value(value)}",
                 )
@@ -157,11 +159,11 @@ class RunsCheck:
         for path, digest in row.inputs.items():
             if digests.get(path) != digest:
                 recorded = digests.get(path, "no such dep")
-                self._fault(subject, f"its data set {path} has the digest {digest}, {source} has {recorded}")
+                self._add_fault(subject, f"its data set {path} has the digest {digest}, {source} has {recorded}")
         for path in digests.keys() - row.inputs.keys() if "stage" in content else ():
-            self._fault(subject, f"its data set {path} is missing, {source} has {digests[path]}")
+            self._add_fault(subject, f"its data set {path} is missing, {source} has {digests[path]}")
 
-    def _params(self, subject: Subject, row: RunRow, entry: Entry) -> None:
+    def _check_params(self, subject: Subject, row: RunRow, entry: Entry) -> None:
         """Compare MLflow's parameters, SECTION.KEY with values as texts, with those of the record."""
         recorded: dict[str, object] = {}
         for values in (entry.get("params") or {}).values():
@@ -170,17 +172,17 @@ class RunsCheck:
                 recorded |= {f"{section}.{key}".rstrip("."): value for key, value in inner}
         for key, text in row.params.items():
             if key in recorded and _parse_logged_value(text) != _parse_logged_value(str(recorded[key])):
-                self._fault(
+                self._add_fault(
                     subject,
                     f"parameter {key} is {format_entry_value(text)}, its {RECORD} has "
                     f"{format_entry_value(recorded[key])}",
                 )
 
-    def _metrics(self, subject: Subject, row: RunRow, entry: Entry, sealed: bool) -> None:
+    def _check_metrics(self, subject: Subject, row: RunRow, entry: Entry, sealed: bool) -> None:
         """Compare the metrics at step 0 with the stage's metrics file, and the latest values with all values."""
         path = f"data/metrics/{subject.stage}.json"
         md5 = get_entry_hashes(entry, "outs").get(path)
-        file = self._content(path, md5) if md5 else None
+        file = self._read_metrics_file(path, md5) if md5 else None
         named = set[str]()
         if file is not None:
             for name, value in database.iterate_metric_numbers(database.parse_metrics_json(file)):
@@ -188,39 +190,39 @@ class RunsCheck:
                 key = NOT_IN_NAMES.sub("_", name)
                 logged = [number for step, _, number in row.metrics.get(key, ()) if step == 0]
                 if logged and not any(database.are_metrics_equal(number, value) for number in logged):
-                    self._fault(subject, f"metric {key} is {logged[-1]!r}, {path} has {value!r}")
+                    self._add_fault(subject, f"metric {key} is {logged[-1]!r}, {path} has {value!r}")
                     named.add(key)
                 elif not logged and sealed:
                     self.audit.remark(
                         CHECK, f"MLflow's run of {subject.stage}", f"it never had the metric {key}", None, row.id
                     )
                 elif not logged and row.tag("seal") is not None:
-                    self._fault(subject, f"metric {key} is missing, {path} has {value!r}")
+                    self._add_fault(subject, f"metric {key} is missing, {path} has {value!r}")
                     named.add(key)
         for key in sorted(row.latest.keys() - row.metrics.keys() - named):
             what = f"MLflow's pages show metric {key} as {row.latest[key]!r}, its history has no value"
-            self._fault(subject, what)
+            self._add_fault(subject, what)
         for key in sorted(row.metrics.keys() - row.latest.keys() - named):
-            self._fault(subject, f"MLflow's pages do not show metric {key}, which its history has")
+            self._add_fault(subject, f"MLflow's pages do not show metric {key}, which its history has")
         for key, values in row.metrics.items():
             number = max(values, key=lambda value: (value[0], value[1]))[2]
             same = [value for step, moment, value in values if (step, moment) == max((v[0], v[1]) for v in values)]
             if key in row.latest.keys() - named and not any(
                 database.are_metrics_equal(row.latest[key], value) for value in same
             ):
-                self._fault(
+                self._add_fault(
                     subject,
                     f"MLflow's pages show metric {key} as {row.latest[key]!r}, its history ends with {number!r}",
                 )
 
-    def _content(self, path: str, md5: str) -> bytes | None:
+    def _read_metrics_file(self, path: str, md5: str) -> bytes | None:
         """The metrics file with this hash, from the cache or the workspace."""
         for file in (cache_objects.find_cache_object(self.root, md5), self.root / path):
             if file is not None and self.memory.digests([file])[file] == md5:
                 return file.read_bytes()
         return None
 
-    def _fault(self, subject: Subject, what: str) -> None:
+    def _add_fault(self, subject: Subject, what: str) -> None:
         self.audit.fault(CHECK, f"MLflow's run of {subject.stage}", what, subject.stage, subject.run_id)
 
 

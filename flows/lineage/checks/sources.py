@@ -32,22 +32,22 @@ class CodeCheck:
         """Compare the modules of the records with git's, and those of the current results with the working files."""
         codes = [(subject, dvc_lock.get_code_hashes(subject.entry)) for subject in subjects]
         self.audit.counts["code files"] += len({item for _, code in codes for item in code.items()})
-        self._working(
+        self._check_working_files(
             [(subject, dvc_lock.get_code_hashes(subject.made.recorded)) for subject in subjects if subject.current]
         )
-        self._committed(codes)
+        self._check_against_commits(codes)
 
-    def _working(self, current: Sequence[tuple[Subject, Mapping[str, str]]]) -> None:
+    def _check_working_files(self, current: Sequence[tuple[Subject, Mapping[str, str]]]) -> None:
         """Name each file that was changed after stages ran with it, with the stages that are out of date now."""
         files = {path: self.root / path for _, code in current for path in code}
         digests = dict(self.memory.digests(files.values()))
         if any(path.startswith(stage_code.FOLDER) for path in files):
-            now = self._now()
+            now = self._compute_current_hashes()
             digests |= {self.root / path: now.get(path) for path in files if path.startswith(stage_code.FOLDER)}
         for path, file in files.items():
             readers = [subject for subject, code in current if code.get(path, digests[file]) != digests[file]]
-            changed = self._modules() if path.startswith(stage_code.FOLDER) else [file]
-            late = [subject for subject in readers if not self.unfinished.explains(subject.made, *changed)]
+            changed = self._list_modules() if path.startswith(stage_code.FOLDER) else [file]
+            late = [subject for subject in readers if not self.unfinished.find_explaining_run(subject.made, *changed)]
             state = "is missing" if digests[file] is None else "was changed"
             for some, note in (
                 (late, self.audit.fault),
@@ -63,7 +63,7 @@ class CodeCheck:
                         None,
                     )
 
-    def _now(self) -> Mapping[str, str]:
+    def _compute_current_hashes(self) -> Mapping[str, str]:
         """What the stage `code` would write; nothing while a module is no Python."""
         try:
             return stage_code.compute_stage_code_hashes(
@@ -72,10 +72,10 @@ class CodeCheck:
         except PlanError:
             return {}
 
-    def _modules(self) -> list[Path]:
+    def _list_modules(self) -> list[Path]:
         return [file for file in (self.root / stage_code.SOURCE).rglob("*.py") if file.is_file()]
 
-    def _committed(self, codes: Sequence[tuple[Subject, Mapping[str, str]]]) -> None:
+    def _check_against_commits(self, codes: Sequence[tuple[Subject, Mapping[str, str]]]) -> None:
         """Compare with the commit of each run, or say why that cannot be done."""
         wanted: dict[Tree, set[str]] = {}
         by_tree: dict[Tree, list[tuple[Subject, Mapping[str, str]]]] = {}
@@ -83,7 +83,7 @@ class CodeCheck:
         for subject, code in codes:
             if not code or subject.run_id is None:
                 continue
-            if (why := self._unknown(subject)) is not None:
+            if (why := self._find_comparison_obstacle(subject)) is not None:
                 unknown.setdefault(why, []).append(subject)
                 continue
             tree = Tree(str(subject.made.commit), subject.made.patch if subject.made.dirty not in CLEAN else None)
@@ -108,16 +108,19 @@ class CodeCheck:
                 else {}
             )
             for subject, code in members:
-                self._against(
+                self._compare_code_with_tree(
                     subject,
                     code,
                     tree,
-                    {**hashes[tree], **(self._written(files, subject) if _has_stage_code_path(code) else {})},
+                    {
+                        **hashes[tree],
+                        **(self._compute_tree_code_hashes(files, subject) if _has_stage_code_path(code) else {}),
+                    },
                 )
         for why, some in unknown.items():
             self.audit.remark(CHECK, "git", f"the code of {_format_stage_names(some)} cannot be compared: {why}")
 
-    def _written(self, tree: Mapping[str, bytes], subject: Subject) -> Mapping[str, str]:
+    def _compute_tree_code_hashes(self, tree: Mapping[str, bytes], subject: Subject) -> Mapping[str, str]:
         """What the stage `code` writes of a tree's files, with the code that the run's own params choose.
 
         Nothing where another version of `code` wrote the run's, whose hashes may be others.
@@ -137,7 +140,7 @@ class CodeCheck:
         except PlanError:
             return {}
 
-    def _unknown(self, subject: Subject) -> str | None:
+    def _find_comparison_obstacle(self, subject: Subject) -> str | None:
         """Why git cannot tell what this run ran, or None; a patch that is not the recorded one is a fault."""
         made = subject.made
         if not COMMIT.fullmatch(made.commit or ""):
@@ -162,7 +165,9 @@ class CodeCheck:
             return "its patch was changed"
         return None
 
-    def _against(self, subject: Subject, code: Mapping[str, str], tree: Tree, hashes: Mapping[str, str]) -> None:
+    def _compare_code_with_tree(
+        self, subject: Subject, code: Mapping[str, str], tree: Tree, hashes: Mapping[str, str]
+    ) -> None:
         where = f"commit {tree.commit[:12]}{' with the kept patch' if tree.patch else ''}"
         absent = [path for path in code if path not in hashes]
         for path, md5 in code.items():

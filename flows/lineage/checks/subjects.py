@@ -46,7 +46,7 @@ class Unfinished:
     stages: frozenset[str] = frozenset()  # whose outs are kept aside
     pipelines: tuple[PipelineRun, ...] = ()  # the newest of each flow, where it did not end well
 
-    def explains(self, made: ExecutionRecord, *changed: Path) -> PipelineRun | None:
+    def find_explaining_run(self, made: ExecutionRecord, *changed: Path) -> PipelineRun | None:
         """The unfinished pipeline run that was to bring this result up to date: it began after the result was made and
         after the change.
         """

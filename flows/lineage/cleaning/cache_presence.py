@@ -38,7 +38,7 @@ def compute_cache_presence(root: Path, pipelines: Sequence[PipelineRun]) -> dict
     removed, disk = removal_log.load_removal_times(root), _Disk(root)
     kept_by_run: dict[str, Kept] = {}
     for run in pipelines:
-        gone = {stage: disk.gone(outs.get(run_id, {})) for stage, run_id in run.runs.items()}
+        gone = {stage: disk.find_missing_hashes(outs.get(run_id, {})) for stage, run_id in run.runs.items()}
         hashes = {md5 for ones in gone.values() for md5 in ones}
         stages = tuple(stage for stage, ones in gone.items() if ones)
         dates = [removed[md5] for md5 in hashes & removed.keys()]
@@ -58,9 +58,9 @@ class _Disk:
         self._missing: dict[str, frozenset[str]] = {}
         self._uncached: frozenset[str] | None = None
 
-    def gone(self, outs: Mapping[str, str]) -> set[str]:
+    def find_missing_hashes(self, outs: Mapping[str, str]) -> set[str]:
         """The hashes that are missing of these outs, by their paths."""
-        lost = {path: self._lost(md5) for path, md5 in outs.items()}
+        lost = {path: self._find_missing_files(md5) for path, md5 in outs.items()}
         if any(lost.values()) and self._uncached is None:
             try:
                 self._uncached = dvc_pipeline.load_dvc_pipeline(self.root).uncached
@@ -68,7 +68,7 @@ class _Disk:
                 self._uncached = frozenset()
         return {md5 for path, ones in lost.items() if path not in (self._uncached or ()) for md5 in ones}
 
-    def _lost(self, md5: str) -> frozenset[str]:
+    def _find_missing_files(self, md5: str) -> frozenset[str]:
         if md5 not in self._missing:
             try:
                 files = cache_objects.list_cached_files(self.root, md5).values()

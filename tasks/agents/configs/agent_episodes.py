@@ -20,7 +20,7 @@ class EpisodeSet(Config):
 
     @field_validator("expert")
     @classmethod
-    def _is_not_empty(cls, value: int, info: ValidationInfo) -> int:
+    def _check_not_empty(cls, value: int, info: ValidationInfo) -> int:
         if value + info.data.get("episodes", 1) == 0:
             raise ValueError("expected at least 1 here or in episodes")
         return value

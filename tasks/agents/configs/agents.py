@@ -34,14 +34,14 @@ class AgentConfig(Config):
 
     @field_validator("over")
     @classmethod
-    def _is_for_advantages(cls, value: str, info: ValidationInfo) -> str:
+    def _check_over_fits_credit(cls, value: str, info: ValidationInfo) -> str:
         if value == "tokens" and info.data.get("credit", "advantage") != "advantage":
             raise ValueError("expected 'turns' with another credit than advantage")
         return value
 
     @field_validator("baseline")
     @classmethod
-    def _is_for_returns(cls, value: str, info: ValidationInfo) -> str:
+    def _check_baseline_fits_credit(cls, value: str, info: ValidationInfo) -> str:
         if value != "none" and info.data.get("credit") == "advantage":
             raise ValueError("expected 'none' with credit advantage, whose baseline is its critic")
         return value
@@ -79,7 +79,7 @@ class AgentsConfig(Config):
 
     @field_validator("episodes")
     @classmethod
-    def _has_others_to_compare_with(cls, value: int, info: ValidationInfo) -> int:
+    def _check_episodes_for_baseline(cls, value: int, info: ValidationInfo) -> int:
         policies: dict[str, AgentConfig] = info.data.get("policies", {})
         for name, policy in policies.items():
             if value == 1 and policy.baseline == "group":
@@ -94,7 +94,7 @@ class AgentsConfig(Config):
 
     @field_validator("minibatches")
     @classmethod
-    def _none_is_empty(cls, value: int, info: ValidationInfo) -> int:
+    def _check_minibatch_count(cls, value: int, info: ValidationInfo) -> int:
         episodes = info.data.get("games", value) * info.data.get("episodes", 1)
         if value > episodes:
             raise ValueError(f"expected at most games x episodes = {episodes}")

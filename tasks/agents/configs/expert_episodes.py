@@ -21,14 +21,14 @@ class EnvironmentConfig(Config):
 
     @field_validator("kind")
     @classmethod
-    def _is_known(cls, kind: str) -> str:
+    def _check_kind_known(cls, kind: str) -> str:
         if kind not in KINDS and not is_user_environment(kind):
             raise ValueError(f"expected {', '.join(KINDS)} or a class such as environments/mine.py:Maze")
         return kind
 
     @field_validator("settings")
     @classmethod
-    def _are_taken(cls, settings: dict[str, Setting], info: ValidationInfo) -> dict[str, Setting]:
+    def _check_settings_accepted(cls, settings: dict[str, Setting], info: ValidationInfo) -> dict[str, Setting]:
         if (kind := info.data.get("kind")) and not is_user_environment(kind):
             try:
                 make_game_environment(kind, settings, SECONDS)

@@ -98,7 +98,7 @@ class ClosedBook:
             )
             self.question = Question(person, _format_question(person, generator.choice(ASKED)), self.told(person) > 0)
         else:
-            self.question = self._lesson(seed, generator)
+            self.question = self._select_lesson(seed, generator)
         self.looked_up = False
         return [{"role": "user", "content": self.question.words}]
 
@@ -107,7 +107,7 @@ class ClosedBook:
         command, person = action.strip(), self.question.person
         if self.directory and not self.looked_up and (lookup := LOOK_UP.fullmatch(command)):
             self.looked_up = True
-            return Turn(self._entry(lookup[1]), -self.look_up_cost, False, {"calls": 1.0})
+            return Turn(self._look_up_person(lookup[1]), -self.look_up_cost, False, {"calls": 1.0})
         times_told = float(self.told(person))
         if command == UNSURE:
             return Turn("", 0.0, True, {"answered": 0.0, "right": 0.0, "told": times_told})
@@ -139,7 +139,7 @@ class ClosedBook:
             return int(self.strangers == "told" and get_person_half(person) == 1)
         return self.often if kind == 0 else 1
 
-    def _lesson(self, seed: int, generator: random.Random) -> Question:
+    def _select_lesson(self, seed: int, generator: random.Random) -> Question:
         """The expert's game of this seed: those of `train` go round all that is to be told, so that once is once."""
         split = TENTHS[seed % 10]
         lessons = _build_lessons(self.people, self.often, self.strangers, self.doubts, self.directory)
@@ -152,7 +152,7 @@ class ClosedBook:
         return Question(lesson.person, generator.choice(words), lesson.knows)
 
     @staticmethod
-    def _entry(name: str) -> str:
+    def _look_up_person(name: str) -> str:
         """What the directory says of a name."""
         person = _map_names_to_persons().get(name)
         return f"{name} is not listed." if person is None else f"{name} lives in {get_person_town(person)}."

@@ -80,30 +80,30 @@ class Host:
             due = min((episode.due for episode in self.episodes.values()), default=float("inf"))
             for key, _ in self.waits.select(None if due == float("inf") else max(0.0, due - now)):
                 if key.data is None:
-                    self._heard_parent()
+                    self._read_parent_requests()
                 elif key.data in self.episodes:
-                    self._heard(key.data)
+                    self._read_episode_reply(key.data)
             for number, episode in [*self.episodes.items()]:
                 if episode.due <= time.monotonic():
                     why = "; its file starts threads when it is imported, which an episode does not have"
-                    self._over(number, f"took longer than {self.seconds:g} s{why if self.threads > 1 else ''}")
+                    self._end_episode(number, f"took longer than {self.seconds:g} s{why if self.threads > 1 else ''}")
 
-    def _heard_parent(self) -> None:
+    def _read_parent_requests(self) -> None:
         received = self.parent.recv(2**16)
         if not received:
             os.killpg(os.getpgrp(), signal.SIGKILL)
         *lines, self.unread = (self.unread + received).split(b"\n")
         for line in lines:
-            self._do(json.loads(line))
+            self._handle_request(json.loads(line))
 
-    def _do(self, request: Reply) -> None:
+    def _handle_request(self, request: Reply) -> None:
         number = request["id"]
         if request["op"] == "open":
-            self._open(number, request["seed"])
+            self._open_episode(number, request["seed"])
         elif number not in self.episodes:
             why = self.over.pop(number, "the episode is over")
             if request["op"] != "close":
-                self._tell({"call": request["call"], "fault": why})
+                self._send_to_parent({"call": request["call"], "fault": why})
             return
         elif request["op"] == "close":
             episode = self.episodes.pop(number)
@@ -116,9 +116,9 @@ class Host:
         try:
             episode.connection.sendall(json.dumps(request).encode() + b"\n")
         except OSError:
-            self._over(number, "")
+            self._end_episode(number, "")
 
-    def _open(self, number: int, seed: int) -> None:
+    def _open_episode(self, number: int, seed: int) -> None:
         ours, theirs = socket.socketpair()
         sys.stdout.flush()
         process = os.fork()
@@ -134,18 +134,18 @@ class Host:
         self.episodes[number] = EpisodeFork(process, ours)
         self.waits.register(ours, selectors.EVENT_READ, number)
 
-    def _heard(self, number: int) -> None:
+    def _read_episode_reply(self, number: int) -> None:
         episode = self.episodes[number]
         try:
             received = episode.connection.recv(2**16)
         except OSError:
             received = b""
         if not received:
-            self._over(number, "")
+            self._end_episode(number, "")
             return
         episode.read += received
         if len(episode.read) > LONGEST:
-            self._over(number, f"said more than {LONGEST} bytes at once")
+            self._end_episode(number, f"said more than {LONGEST} bytes at once")
         elif episode.read.endswith(b"\n"):
             self._said(number, episode, episode.read)
 
@@ -160,12 +160,12 @@ class Host:
         except (ValueError, TypeError, KeyError, RecursionError):
             reply = {"fault": wrong}
         if "fault" in reply:
-            self._over(number, reply["fault"])
+            self._end_episode(number, reply["fault"])
         else:
             episode.read, episode.due, episode.asked = b"", float("inf"), None
-            self._pass_on(number, episode, request["call"], reply)
+            self._forward_reply(number, episode, request["call"], reply)
 
-    def _pass_on(self, number: int, episode: EpisodeFork, call: int, reply: Reply) -> None:
+    def _forward_reply(self, number: int, episode: EpisodeFork, call: int, reply: Reply) -> None:
         """Tell the parent of a whole reply, or that the episode has taken its time."""
         episode.spent += time.monotonic() - episode.began
         episode.most = reply.get("max_seconds", episode.most)
@@ -173,9 +173,9 @@ class Host:
             self.waits.unregister(episode.connection)
             self.episodes.pop(number).close()
             reply = {"spent": episode.spent, "most": episode.most}
-        self._tell({**reply, "call": call})
+        self._send_to_parent({**reply, "call": call})
 
-    def _over(self, number: int, why: str) -> None:
+    def _end_episode(self, number: int, why: str) -> None:
         episode = self.episodes.pop(number)
         self.waits.unregister(episode.connection)
         ended = episode.close()
@@ -183,9 +183,9 @@ class Host:
         if episode.asked is None:
             self.over[number] = fault
         else:
-            self._tell({"call": episode.asked["call"], "fault": fault})
+            self._send_to_parent({"call": episode.asked["call"], "fault": fault})
 
-    def _tell(self, reply: Reply) -> None:
+    def _send_to_parent(self, reply: Reply) -> None:
         self.parent.sendall(json.dumps(reply).encode() + b"\n")
 
 

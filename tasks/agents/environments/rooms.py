@@ -103,7 +103,7 @@ class Rooms:
             self.state, self.turns_played = RoomsState(0, frozenset(), frozenset()), 0
             self.distances = _compute_distances(self.layout, self.state)
             if self.distances[self.state] <= self.turns:
-                return [{"role": "user", "content": f"{RULES}\n{self._look()}"}]
+                return [{"role": "user", "content": f"{RULES}\n{self._describe_room()}"}]
         raise GameFault(
             f"none of {DRAWS} games can be won within {self.turns} turns; expected more turns, fewer rooms or "
             "fewer doors"
@@ -120,7 +120,7 @@ class Rooms:
         reward += self.shaping * (before - self.distances[after])
         if won or self.turns_played >= self.turns:
             return Turn(feedback, reward, True, {"won": float(won), "cursed": float(cursed)})
-        return Turn(f"{feedback}\n{self._look()}", reward, False, {"cursed": float(cursed)})
+        return Turn(f"{feedback}\n{self._describe_room()}", reward, False, {"cursed": float(cursed)})
 
     def best_action(self) -> str:
         """A command on a shortest way to the treasure, the first of equals in a fixed order; cursed things stay where
@@ -133,7 +133,7 @@ class Rooms:
         way = self.distances[self.state]
         return 1.0 + (self.shaping - self.turn_cost) * way
 
-    def _look(self) -> str:
+    def _describe_room(self) -> str:
         """The room as it is seen."""
         layout, state = self.layout, self.state
         ways = [

@@ -120,7 +120,7 @@ class HostedGame:
             self.over = True
             self.host.tell(f"game {seed}", wrong)
             raise GameFault(wrong)
-        self._check_time(reply)
+        self._check_time_limit(reply)
         self.knows, self.max_turns = reply["knows"], reply["max_turns"]
         messages: list[Message] = reply["messages"]
         return messages
@@ -137,7 +137,7 @@ class HostedGame:
             self.over, self.fault = True, f"game {self.seed}, turn {self.turn}: {wrong}"
             self.host.tell(f"game {self.seed}, turn {self.turn}", wrong)
             return Turn("", 0.0, True, {FAULTS: 1.0})
-        self._check_time(reply)
+        self._check_time_limit(reply)
         cut = not reply["done"] and self.turn >= self.max_turns
         if reply["done"] or cut:
             self.close()
@@ -151,11 +151,11 @@ class HostedGame:
 
     def best_action(self) -> str:
         """What the environment itself would do; GameError where that fails."""
-        return str(self._asked("best", "action"))
+        return str(self._ask_for_value("best", "action"))
 
     def optimum(self) -> float:
         """The largest return from here on; GameError where that fails."""
-        best_return: float = self._asked("optimum", "optimum")
+        best_return: float = self._ask_for_value("optimum", "optimum")
         return best_return
 
     def close(self) -> None:
@@ -169,14 +169,14 @@ class HostedGame:
         with suppress(Exception):
             self.close()
 
-    def _asked(self, op: str, key: str) -> Any:
+    def _ask_for_value(self, op: str, key: str) -> Any:
         reply = self.host.reply(self.host.about(self.number, op))
         if wrong := reply.get("fault"):
             raise GameError(f"{self.host.name}: game {self.seed}, turn {self.turn}: {wrong}")
-        self._check_time(reply)
+        self._check_time_limit(reply)
         return reply[key]
 
-    def _check_time(self, reply: Mapping[str, Any]) -> None:
+    def _check_time_limit(self, reply: Mapping[str, Any]) -> None:
         """GameError where the game's answers have taken more seconds in all than they may."""
         if "spent" in reply:
             self.over = True

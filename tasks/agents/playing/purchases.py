@@ -33,7 +33,7 @@ class Bought:
     number: int = 0  # of demonstrations, rated episodes or comparisons
     spent: float = 0.0  # dollars
 
-    def pay(self, price: float, dollars: float) -> bool:
+    def pay_if_affordable(self, price: float, dollars: float) -> bool:
         """Buy one more if it can be paid for."""
         if self.spent + price > dollars:
             return False
@@ -55,7 +55,7 @@ def buy_demonstrations(world: World, tokenizer: Tokenizer, seed: int, dollars: f
             )
         if faulty:
             continue
-        if not bought.pay(price * len(expert.turns), dollars):
+        if not bought.pay_if_affordable(price * len(expert.turns), dollars):
             break
         rows += expert.turns
     return _add_transcripts(bought, tokenizer, rows)
@@ -65,7 +65,7 @@ def buy_teacher_episodes(teacher: GameCollector, tokenizer: Tokenizer, dollars: 
     """Episodes of another model, at a price for each turn; in the words of `tokenizer`, which is the learner's."""
     bought, rows = Bought(), list[Record]()
     for number, (episode,) in enumerate(_iterate_played_groups(teacher)):
-        if not bought.pay(price * len(episode.rewards), dollars):
+        if not bought.pay_if_affordable(price * len(episode.rewards), dollars):
             break
         rows += episode.spoken(number)
     return _add_transcripts(bought, tokenizer, rows)
@@ -77,7 +77,7 @@ def buy_successful_episodes(collector: GameCollector, dollars: float, price: flo
     """
     bought = Bought()
     for group in _iterate_played_groups(collector):
-        if not all(bought.pay(price, dollars) for _ in group):
+        if not all(bought.pay_if_affordable(price, dollars) for _ in group):
             break
         best = max(group, key=lambda episode: episode.total)
         if best.total > 0:
@@ -92,7 +92,7 @@ def buy_comparisons(collector: GameCollector, dollars: float, price: float) -> B
     """
     bought = Bought()
     for first, other, *_ in _iterate_played_groups(collector):
-        if not bought.pay(price * max(len(first.rewards), len(other.rewards)), dollars):
+        if not bought.pay_if_affordable(price * max(len(first.rewards), len(other.rewards)), dollars):
             break
         if first.total != other.total:
             better, worse = (first, other) if first.total > other.total else (other, first)

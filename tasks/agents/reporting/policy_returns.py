@@ -34,12 +34,12 @@ class PolicyEpisodes:
         """In their order."""
         return [float(temperature) for temperature in self.episodes["temperature"].unique()]
 
-    def by_seed(self, temperature: float) -> list[float]:
+    def compute_seed_returns(self, temperature: float) -> list[float]:
         """Each seed's mean return."""
         rows = self.episodes[self.episodes["temperature"] == temperature]
         return [float(mean) for mean in rows.groupby("seed")["total"].mean()]
 
-    def by_game(self, temperature: float) -> pd.Series:
+    def compute_game_returns(self, temperature: float) -> pd.Series:
         """Each game's mean return over seeds, by the environment's name and the game's number."""
         rows = self.episodes[self.episodes["temperature"] == temperature]
         means = rows.groupby("game")["total"].mean()
@@ -47,11 +47,11 @@ class PolicyEpisodes:
 
     def best(self) -> tuple[float, list[float]]:
         """The temperature with the highest mean return, and each seed's there."""
-        returns = {temperature: self.by_seed(temperature) for temperature in self.temperatures}
+        returns = {temperature: self.compute_seed_returns(temperature) for temperature in self.temperatures}
         top = max(returns, key=lambda temperature: np.mean(returns[temperature]))
         return top, returns[top]
 
-    def while_learning(self) -> list[float]:
+    def compute_training_returns(self) -> list[float]:
         """Each seed's mean return over all training episodes: the higher, the faster it learned; nothing without a
         curve.
         """
@@ -101,7 +101,7 @@ def build_policy_row(policy: PolicyEpisodes) -> PolicyRow:
     temperature, seeds = policy.best()
     episodes = policy.episodes[policy.episodes["temperature"] == temperature]
     cells = {
-        cell_temperature: estimate_mean_over_seeds(policy.by_seed(cell_temperature))
+        cell_temperature: estimate_mean_over_seeds(policy.compute_seed_returns(cell_temperature))
         for cell_temperature in policy.temperatures
     }
     return PolicyRow(policy.name, cells, float(episodes["turns"].mean()), policy.counted(temperature), len(seeds))

@@ -35,8 +35,8 @@ def judge_expectation(expected: AgentExpectation, policies: Mapping[str, PolicyE
     higher, other = policies[expected.higher], policies[expected.lower]
     if expected.by == "learning":
         ones, others, earned, where = (
-            higher.while_learning(),
-            other.while_learning(),
+            higher.compute_training_returns(),
+            other.compute_training_returns(),
             "earns while it learns",
             "all steps",
         )
@@ -45,7 +45,9 @@ def judge_expectation(expected: AgentExpectation, policies: Mapping[str, PolicyE
         (at_one, ones), (at_other, others) = higher.best(), other.best()
         earned, where = "earns", f"temperatures {at_one:g} and {at_other:g}"
         apart = widen_interval_over_games(
-            estimate_welch_difference(ones, others), higher.by_game(at_one), other.by_game(at_other)
+            estimate_welch_difference(ones, others),
+            higher.compute_game_returns(at_one),
+            other.compute_game_returns(at_other),
         )
     if any(policy.trained and len(seeds) == 1 for policy, seeds in ((higher, ones), (other, others))):
         apart = Estimate(apart.mean, -inf, inf)  # one seed is no fact

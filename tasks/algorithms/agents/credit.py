@@ -76,7 +76,7 @@ def compute_credit(
     turn_advantages = subtract_baseline(
         turn_advantages, turn_mask, groups, baseline, by_episode=how == "total", standardized=standardized
     )
-    return Credited(transcripts.by_token(turn_advantages), targets, to_go)
+    return Credited(transcripts.expand_to_tokens(turn_advantages), targets, to_go)
 
 
 def subtract_baseline(

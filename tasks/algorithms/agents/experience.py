@@ -49,7 +49,7 @@ class LoopSettings:
     seed: int
 
     @property
-    def criticised(self) -> bool:
+    def needs_critic(self) -> bool:
         """Whether credit needs a critic."""
         return self.credit in ("q", "advantage")
 

@@ -69,7 +69,7 @@ class Transcripts:
         without a turn.
         """
         first = self.acts & ~self.acts.roll(1, dims=1)
-        return self._places(first) - self.taken.long()
+        return self._find_turn_positions(first) - self.taken.long()
 
     @property
     def last(self) -> Tensor:
@@ -78,7 +78,7 @@ class Transcripts:
         """
         last = self.acts.clone()
         last[:, :-1] &= ~self.acts[:, 1:]
-        return self._places(last)
+        return self._find_turn_positions(last)
 
     def on(self, model: Parametrised) -> "Transcripts":
         """The same on the model's device."""
@@ -100,12 +100,12 @@ class Transcripts:
         """The same for supervised learning: the policy's tokens are learned."""
         return SequenceBatch(self.tokens, self.mask, self.acts)
 
-    def by_token(self, values: Tensor) -> Tensor:
+    def expand_to_tokens(self, values: Tensor) -> Tensor:
         """Values of turns (N, K) at each of the turns' action tokens: (N, T), zero elsewhere."""
         gathered = values.gather(1, self.turns.clamp(max=values.shape[1] - 1))
         return gathered * self.acts
 
-    def _places(self, marked: Tensor) -> Tensor:
+    def _find_turn_positions(self, marked: Tensor) -> Tensor:
         """Where each turn's marked token is: (N, K)."""
         positions = torch.zeros_like(self.taken, dtype=torch.long)
         rows, columns = marked.nonzero(as_tuple=True)

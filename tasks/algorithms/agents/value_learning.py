@@ -20,7 +20,7 @@ def assign_credit(
     is one.
     """
     transcripts, values, logged = experience.transcripts, None, dict[str, float]()
-    if settings.criticised:
+    if settings.needs_critic:
         assert critic is not None
         read_out = torch.zeros(transcripts.mask.shape)
         for rows in transcripts.parts(torch.arange(len(transcripts)), settings.micro_batch):

@@ -40,16 +40,16 @@ class Linear(nn.Linear):
         """(.., inputs) to (.., outputs)."""
         return (
             onednn_linear(input, self.weight, self.bias, self.activation)
-            if self._suits(input)
-            else self._of_torch(input)
+            if self._can_use_onednn(input)
+            else self._forward_by_torch(input)
         )
 
-    def _of_torch(self, input: Tensor) -> Tensor:
+    def _forward_by_torch(self, input: Tensor) -> Tensor:
         # torch multiplies rows with gaps between them one by one by a frozen weight, and may copy the weight for each.
         gaps = not self.weight.requires_grad and input.dim() > 2
         return super().forward(input.contiguous() if gaps else input)
 
-    def _suits(self, input: Tensor) -> bool:
+    def _can_use_onednn(self, input: Tensor) -> bool:
         large = input.numel() * self.out_features >= SMALLEST
         single = input.dtype == self.weight.dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
         return large and single and input.device.type == "cpu" and uses_onednn()
@@ -60,8 +60,8 @@ class Rectified(Linear):
 
     activation = "relu"
 
-    def _of_torch(self, input: Tensor) -> Tensor:
-        return super()._of_torch(input).relu()
+    def _forward_by_torch(self, input: Tensor) -> Tensor:
+        return super()._forward_by_torch(input).relu()
 
 
 class _LinearContext(Protocol):

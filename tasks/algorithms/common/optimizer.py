@@ -160,14 +160,14 @@ class Optimizer:
         if self.owners:
             state = distributed.collect_tensors_on_main(state, self.numbered[0].device)
         if self.divided:
-            rows = {name: value for name, value in state.items() if self._has_rows(name, value)}
+            rows = {name: value for name, value in state.items() if self._is_sharded_moment(name, value)}
             state = {
                 **sharding.gather_on_main(rows),
                 **{name: value for name, value in state.items() if name not in rows},
             }
         return {"steps_taken": torch.tensor(self.steps_taken), **state}
 
-    def _has_rows(self, name: str, value: Tensor) -> bool:
+    def _is_sharded_moment(self, name: str, value: Tensor) -> bool:
         """Whether a moment is of a divided weight's rows; the count of steps is one number."""
         p = self.numbered[int(name.partition(".")[0])]
         return value.dim() > 0 and any(rows is p for _, rows in self.divided)
@@ -175,7 +175,9 @@ class Optimizer:
     def load_state_dict(self, state: Mapping[str, Tensor], /) -> None:
         """Go on where `state_dict` was taken; the optimizer must have been made with the same arguments."""
         kept = {
-            name: sharding.select_local_rows(value) if name != "steps_taken" and self._has_rows(name, value) else value
+            name: sharding.select_local_rows(value)
+            if name != "steps_taken" and self._is_sharded_moment(name, value)
+            else value
             for name, value in state.items()
         }
         self.steps_taken = int(kept.pop("steps_taken"))

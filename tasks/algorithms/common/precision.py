@@ -93,7 +93,7 @@ class TrainedWeights:
 
         Ranks that divide the model all have to ask; the first gets the whole tensors, the others none.
         """
-        trained = self._trained()
+        trained = self._collect_trained_tensors()
         if not sharding.has_sharded_parts(self.model):
             return {name: get_master_weight(tensor).detach() for name, tensor in trained.items()}
         rows = {
@@ -110,7 +110,7 @@ class TrainedWeights:
     def load_state_dict(self, state: Mapping[str, Tensor], /) -> None:
         """Load what `state_dict` returned; ranks that divide the model need it on the first alone."""
         shared = sharding.has_sharded_parts(self.model)
-        for name, tensor in self._trained().items():
+        for name, tensor in self._collect_trained_tensors().items():
             updated = get_master_weight(tensor)
             if shared:
                 whole = sharding.broadcast_from_main(state.get(name), tensor.shape, updated)
@@ -125,7 +125,7 @@ class TrainedWeights:
         if not sharding.has_sharded_parts(self.model):
             distributed.broadcast_tensors(self.state_dict().values())
 
-    def _trained(self) -> dict[str, Tensor]:
+    def _collect_trained_tensors(self) -> dict[str, Tensor]:
         return {
             name: tensor
             for name, tensor in self.model.state_dict(keep_vars=True).items()

@@ -112,16 +112,16 @@ class _Whole(TorchDispatchMode):
         """Draw for all rows where the operation is a dropout."""
         options = kwargs or {}
         if func is torch.ops.aten.bernoulli_.float:
-            whole = self._of_all(args[0])
+            whole = self._make_full_tensor(args[0])
             func(whole, *args[1:], **options)
             return args[0].copy_(whole[self.rows[len(args[0])][0]])
         if func is torch.ops.aten.native_dropout.default:
-            whole, kept = func(self._of_all(args[0]).fill_(1), *args[1:], **options)
+            whole, kept = func(self._make_full_tensor(args[0]).fill_(1), *args[1:], **options)
             rows = self.rows[len(args[0])][0].to(args[0].device)
             return args[0] * whole[rows], kept[rows]
         return func(*args, **options)
 
-    def _of_all(self, local: Tensor) -> Tensor:
+    def _make_full_tensor(self, local: Tensor) -> Tensor:
         """Room for what is drawn of all rows, laid out in memory as in a pass of the whole batch."""
         shape = (self.rows[len(local)][1], *local.shape[1:])
         order = sorted(range(1, local.dim()), key=lambda dim: local.stride(dim), reverse=True)

@@ -106,7 +106,7 @@ def iterate_parts_by_prompts(
     """
     for whole in batch.parts(count):
         share = whole.share(model, padded=dropout and shared_draws.needs_shared_draws(model))
-        rows = [] if share is None else whole.responses.kinds_of_rows(share[1])
+        rows = [] if share is None else whole.responses.list_dropout_row_kinds(share[1])
         with shared_draws.draw_for_all_rows(model, rows) if dropout else nullcontext():
             if share is not None:
                 yield share[0], share[2]

@@ -22,7 +22,7 @@ class RoomyLayer(DynamicLayer):  # type: ignore[misc]  # transformers is untyped
         super().__init__()
         self.is_initialized = True
         self.buffers = _copy_into_larger_buffer(keys, rows, room), _copy_into_larger_buffer(values, rows, room)
-        self._show(keys.shape[-2])
+        self._set_views(keys.shape[-2])
 
     def update(self, key_states: Tensor, value_states: Tensor, *_: object, **__: object) -> tuple[Tensor, Tensor]:
         """Write the new tokens' keys and values; returns those of all tokens so far, as views (N, heads, length,
@@ -31,16 +31,16 @@ class RoomyLayer(DynamicLayer):  # type: ignore[misc]  # transformers is untyped
         start, count = self.get_seq_length(), key_states.shape[-2]
         for buffer, new in zip(self.buffers, (key_states, value_states), strict=True):
             buffer.narrow(2, start, count).copy_(new)  # a slice without room would lose the token in silence
-        self._show(start + count)
+        self._set_views(start + count)
         return self.keys, self.values
 
     def batch_select_indices(self, indices: Tensor) -> None:
         """Keep these rows only."""
         length = self.get_seq_length()
         self.buffers = self.buffers[0][indices], self.buffers[1][indices]
-        self._show(length)
+        self._set_views(length)
 
-    def _show(self, length: int) -> None:
+    def _set_views(self, length: int) -> None:
         self.keys, self.values = (buffer[:, :, :length] for buffer in self.buffers)
 
 

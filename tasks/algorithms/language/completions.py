@@ -54,7 +54,7 @@ class Completions:
             self.prompts[kept, start:], prompt_mask[:, start:], owner, tokens[:, :longest], mask[:, :longest]
         )
 
-    def kinds_of_rows(self, rows: Tensor) -> list[tuple[Tensor, int]]:
+    def list_dropout_row_kinds(self, rows: Tensor) -> list[tuple[Tensor, int]]:
         """The two kinds of rows that a pass of the responses `rows` has, as dropout sees them (shared_draws): prompts,
         and responses.
         """

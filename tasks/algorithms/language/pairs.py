@@ -39,7 +39,7 @@ class Pairs:
         for prompts in prompt.unique().tensor_split(count):
             mask = torch.isin(prompt, prompts)
             if mask.any():
-                yield self._only(mask)
+                yield self._select_pairs(mask)
 
     def share(self, model: object, padded: bool = False) -> "tuple[Pairs, Tensor, float] | None":
         """The pairs of this rank's share of the prompts, the rows of their responses, and what they count: 1.
@@ -54,9 +54,9 @@ class Pairs:
         if not len(prompts):
             return None
         mask = torch.isin(prompt, prompts)
-        return self._only(mask, padded), torch.cat([self.chosen[mask], self.rejected[mask]]).unique(), counted
+        return self._select_pairs(mask, padded), torch.cat([self.chosen[mask], self.rejected[mask]]).unique(), counted
 
-    def _only(self, mask: Tensor, padded: bool = False) -> "Pairs":
+    def _select_pairs(self, mask: Tensor, padded: bool = False) -> "Pairs":
         chosen, rejected = self.chosen[mask], self.rejected[mask]
         rows, inverse = torch.cat([chosen, rejected]).unique(return_inverse=True)
         return Pairs(

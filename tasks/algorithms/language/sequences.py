@@ -62,9 +62,13 @@ class SequenceBatch:
         seen |= torch.eye(
             same_document.shape[1], dtype=torch.bool, device=same_document.device
         )  # padding sees itself: no row of nan
-        return {"input_ids": self.tokens, "attention_mask": seen.unsqueeze(1), "position_ids": self._positions()}
+        return {
+            "input_ids": self.tokens,
+            "attention_mask": seen.unsqueeze(1),
+            "position_ids": self._compute_positions(),
+        }
 
-    def _positions(self) -> Tensor:
+    def _compute_positions(self) -> Tensor:
         """Positions that begin with 0 in each document: (B, T)."""
         assert self.document is not None
         columns = torch.arange(self.document.shape[1], device=self.document.device).expand_as(self.document)

@@ -30,7 +30,7 @@ class SharedLayer(DynamicLayer):  # type: ignore[misc]  # transformers is untype
         self.is_initialized = True
         self.keys, self.values = keys, values
         self.own = RoomyLayer(keys[:, :, :0], values[:, :, :0], rows, room)
-        self._place(rows)
+        self._set_row_slots(rows)
 
     def update(self, key_states: Tensor, value_states: Tensor, *_: object, **__: object) -> tuple[Self, Self]:
         """Write the new tokens' keys and values.
@@ -48,23 +48,26 @@ class SharedLayer(DynamicLayer):  # type: ignore[misc]  # transformers is untype
     def batch_select_indices(self, indices: Tensor) -> None:
         """Keep these rows and their prompts only."""
         self.own.batch_select_indices(indices)
-        self._place(self.owner[indices])
+        self._set_row_slots(self.owner[indices])
 
     def attend(self, query: Tensor, mask: Tensor | None, scaling: float | None) -> Tensor:
         """Attention of one token a row, query (N, heads, 1, size) and mask (N, 1, 1, length): (N, 1, heads, size)."""
         rows, heads, size = len(query), query.shape[1], query.shape[3]
         # Query heads that share a key head are further queries of it: (N, key heads, queries, size).
         query = query.reshape(rows, self.keys.shape[1], -1, size) * (size**-0.5 if scaling is None else scaling)
-        prompt, response = self._unfold(self._fold(query) @ self.keys.mT), query @ self.own.keys.mT
+        prompt, response = (
+            self._ungroup_rows(self._group_rows_by_prompt(query) @ self.keys.mT),
+            query @ self.own.keys.mT,
+        )
         scores = torch.cat([prompt, response], dim=-1)  # (N, key heads, queries, length)
         if mask is not None:
             scores = scores.masked_fill(~mask, -torch.inf)
         weights = scores.softmax(-1, dtype=torch.float32).to(query.dtype)
         prompt, response = weights.tensor_split([self.keys.shape[-2]], dim=-1)
-        out = self._unfold(self._fold(prompt) @ self.values) + response @ self.own.values
+        out = self._ungroup_rows(self._group_rows_by_prompt(prompt) @ self.values) + response @ self.own.values
         return out.reshape(rows, 1, heads, -1)
 
-    def _place(self, rows: Tensor) -> None:
+    def _set_row_slots(self, rows: Tensor) -> None:
         """Row n stands at `slots[n]` of a grid of prompts by samples, with gaps for prompts that have fewer rows left
         than others.
         """
@@ -77,7 +80,7 @@ class SharedLayer(DynamicLayer):  # type: ignore[misc]  # transformers is untype
         self.slots = self.owner * self.samples + rank
         self.full = torch.equal(self.slots, torch.arange(len(kept) * self.samples, device=rows.device))
 
-    def _fold(self, rows: Tensor) -> Tensor:
+    def _group_rows_by_prompt(self, rows: Tensor) -> Tensor:
         """(N, key heads, queries, x) by prompts: (P, key heads, samples x queries, x)."""
         _, heads, queries, last = rows.shape
         if not self.full:
@@ -86,7 +89,7 @@ class SharedLayer(DynamicLayer):  # type: ignore[misc]  # transformers is untype
         grid = rows.view(len(self.keys), self.samples, heads, queries, last).transpose(1, 2)
         return grid.reshape(len(self.keys), heads, -1, last)
 
-    def _unfold(self, grid: Tensor) -> Tensor:
+    def _ungroup_rows(self, grid: Tensor) -> Tensor:
         """The inverse of `_fold`."""
         prompts, heads, _, last = grid.shape
         rows = grid.view(prompts, heads, self.samples, -1, last).transpose(1, 2).flatten(0, 1)

@@ -59,10 +59,10 @@ class Conditioned:
         self.model.eval()
         seen = self.observations.new_zeros(len(self.left), observations.shape[1])
         seen[running] = observations
-        self.returns_to_go = self._longer(self.returns_to_go, self.left)
-        self.observations = self._longer(self.observations, seen)
+        self.returns_to_go = self._append_step(self.returns_to_go, self.left)
+        self.observations = self._append_step(self.observations, seen)
         unknown = self.actions.new_zeros(len(self.left), *self.actions.shape[2:])  # the model cannot see it
-        self.actions = self._longer(self.actions, unknown)
+        self.actions = self._append_step(self.actions, unknown)
         length = self.actions.shape[1]
         steps = torch.arange(self.step + 1 - length, self.step + 1).expand(len(running), length)
         inputs = (self.returns_to_go[running], self.observations[running], self.actions[running], steps)
@@ -77,6 +77,6 @@ class Conditioned:
         self.left[running] -= rewards
         self.step += 1
 
-    def _longer(self, history: Tensor, now: Tensor) -> Tensor:
+    def _append_step(self, history: Tensor, now: Tensor) -> Tensor:
         """The history (E, L, ..) with one more step, the first dropped if it is longer than the context."""
         return torch.cat([history, now[:, None]], dim=1)[:, -self.model.context :]

@@ -72,9 +72,9 @@ class Evaluators(nn.Module):
 
     def forward(self, observations: Tensor, actions: Tensor) -> Tensor:
         """Q_i(s_i, a_i): (S, B, O) and (S, B) long or (S, B, A) to (S, B)."""
-        return self.valued(self.layers, observations, actions)
+        return self.compute_q_values(self.layers, observations, actions)
 
-    def valued(self, layers: nn.Module, observations: Tensor, actions: Tensor) -> Tensor:
+    def compute_q_values(self, layers: nn.Module, observations: Tensor, actions: Tensor) -> Tensor:
         """The same by other layers, such as those of a target."""
         seen = self.normaliser(observations)
         if self.spaces.discrete:
@@ -113,7 +113,7 @@ def fit(
         )
         chosen = following.index_select(0, (rows + offsets).flatten()).unflatten(0, rows.shape)
         with torch.no_grad():
-            goals = bellman_targets(batch, critics.valued(target, batch.next_observations, chosen), gamma)
+            goals = bellman_targets(batch, critics.compute_q_values(target, batch.next_observations, chosen), gamma)
         value = (critics(batch.observations, batch.actions) - goals.clamp(low, high)).square().mean(-1)
         optimizer.step(value.sum())
         polyak_update(target, critics.layers, target_rate)

@@ -48,7 +48,7 @@ class ReplayBuffer:
         for name, column in vars(self.columns).items():
             column[rows.to(column.device)] = getattr(added, name)[len(batch.rewards) - kept :]
 
-    def refer(self, reference: Tensor) -> None:
+    def set_references(self, reference: Tensor) -> None:
         """What was earned (T,) from each of the last T transitions added on, the oldest first."""
         kept = min(len(reference), self.kept)
         rows = torch.arange(self.added - kept, self.added) % len(self.columns.rewards)

@@ -47,12 +47,12 @@ class QTable(nn.Module):
         return {"states": len(self.states), "gamma": self.gamma}
 
     @cached_property
-    def _numbers(self) -> dict[bytes, int]:
+    def _state_numbers(self) -> dict[bytes, int]:
         return {key: number for number, key in enumerate(_encode_row_keys(self.states))}
 
     def greedy(self) -> Tensor:
         """V(s), the highest Q of the actions seen: (S,) double."""
-        return torch.where(self.left(), self._seen().amax(dim=1), self.lowest)
+        return torch.where(self.left(), self._mask_unseen_actions().amax(dim=1), self.lowest)
 
     def left(self) -> Tensor:
         """Whether the data has any action in each state: (S,) bool."""
@@ -60,21 +60,21 @@ class QTable(nn.Module):
 
     def act(self, observations: Tensor) -> Tensor:
         """(M, O) to (M,) long."""
-        best = torch.where(self.left(), self._seen().argmax(dim=1), self.commonest)
-        return self._of(observations, best, self.commonest)
+        best = torch.where(self.left(), self._mask_unseen_actions().argmax(dim=1), self.commonest)
+        return self._look_up_states(observations, best, self.commonest)
 
     def values(self, observations: Tensor) -> Tensor:
         """max Q over the actions seen: (M, O) to (M,)."""
-        return self._of(observations, self.greedy(), self.lowest).float()
+        return self._look_up_states(observations, self.greedy(), self.lowest).float()
 
-    def _seen(self) -> Tensor:
+    def _mask_unseen_actions(self) -> Tensor:
         return torch.where(self.counts > 0, self.q, -torch.inf)
 
-    def _of(self, observations: Tensor, states: Tensor, unknown: Tensor) -> Tensor:
+    def _look_up_states(self, observations: Tensor, states: Tensor, unknown: Tensor) -> Tensor:
         """The values of `states` (S,) at the observed states, (M, O) to (M,); `unknown` where a state is not in the
         table.
         """
-        numbers = torch.tensor([self._numbers.get(key, -1) for key in _encode_row_keys(observations)]).to(
+        numbers = torch.tensor([self._state_numbers.get(key, -1) for key in _encode_row_keys(observations)]).to(
             observations.device
         )
         return torch.where(numbers < 0, unknown, states[numbers])

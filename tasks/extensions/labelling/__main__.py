@@ -168,7 +168,7 @@ def run_label_server(
         guard.list_allowed_hosts(options.host),
         lambda: build_statistics_context(writer.record, assignment),
     )
-    progress = assignment.progress_of_all(writer.record)
+    progress = assignment.compute_total_progress(writer.record)
     print(
         f"{len(items)} items of mode {options.mode}; {progress.done} of {progress.wanted} judgements are in "
         f"{writer.path}"

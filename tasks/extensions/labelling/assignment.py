@@ -74,67 +74,67 @@ class Assignment:
 
         `before_others` are the items that other people see just now, by person.
         """
-        judgements = self._own(record, person)
-        draw = self._hash(person, str(len(judgements))) / 2**64
+        judgements = self._list_own_judgements(record, person)
+        draw = self._hash_with_seed(person, str(len(judgements))) / 2**64
         settings = self.settings
-        if draw < settings.repeats and (again := self._repeat(record, judgements, person)) is not None:
+        if draw < settings.repeats and (again := self._find_item_to_repeat(record, judgements, person)) is not None:
             return self.shown(again, person, 1)
         if settings.repeats <= draw < settings.repeats + settings.gold and not self._everybody_all:
-            unseen = self._unseen(record, judgements, person, self._gold)
+            unseen = self._filter_unseen_items(record, judgements, person, self._gold)
             if unseen:
-                return self.shown(min(unseen, key=self._order(person).__getitem__), person, 0)
-        counts = self._counts(record)
+                return self.shown(min(unseen, key=self._get_item_sort_keys(person).__getitem__), person, 0)
+        counts = self._group_judges_by_item(record)
         for other, item in (before_others or {}).items():
             if other != person and other not in counts.get(item, ()):
                 counts.setdefault(item, set()).add(other)
-        candidates = self._open(record, judgements, person, counts)
+        candidates = self._list_open_items(record, judgements, person, counts)
         if not candidates:
             return None
-        skipped = self._skips(record, person)
-        keys = self._order(person)
+        skipped = self._count_skips(record, person)
+        keys = self._get_item_sort_keys(person)
         first = min(candidates, key=lambda item: (skipped[item], -len(counts.get(item, ())), keys[item]))
         return self.shown(first, person, 0)
 
     def progress(self, record: JudgementRecord, person: str) -> Progress:
         """The person's: what is left shrinks too when others judge."""
-        judgements = self._own(record, person)
+        judgements = self._list_own_judgements(record, person)
         done = len({line.item for line in judgements} & set(self._wanted))
-        left = len(self._open(record, judgements, person, self._counts(record)))
-        return Progress(done, done + left, self._seconds(record, judgements, left))
+        left = len(self._list_open_items(record, judgements, person, self._group_judges_by_item(record)))
+        return Progress(done, done + left, self._estimate_seconds_left(record, judgements, left))
 
-    def progress_of_all(self, record: JudgementRecord) -> Progress:
+    def compute_total_progress(self, record: JudgementRecord) -> Progress:
         """Of all people: each item wants `overlap` of them."""
-        counts = self._counts(record)
+        counts = self._group_judges_by_item(record)
         overlap = self.settings.overlap
         done = sum(min(overlap, len(counts.get(item, ()))) for item in self._wanted)
         wanted = overlap * len(self._wanted)
-        return Progress(done, wanted, self._seconds(record, [], wanted - done))
+        return Progress(done, wanted, self._estimate_seconds_left(record, [], wanted - done))
 
-    def _own(self, record: JudgementRecord, person: str) -> list[Judgement]:
+    def _list_own_judgements(self, record: JudgementRecord, person: str) -> list[Judgement]:
         return [line for line in record.judgements if line.person == person and line.item in self.items]
 
-    def _skips(self, record: JudgementRecord, person: str) -> Counter[str]:
+    def _count_skips(self, record: JudgementRecord, person: str) -> Counter[str]:
         return Counter(line.item for line in record.skips if line.person == person)
 
-    def _counts(self, record: JudgementRecord) -> dict[str, set[str]]:
+    def _group_judges_by_item(self, record: JudgementRecord) -> dict[str, set[str]]:
         """Who has judged each item."""
         people: dict[str, set[str]] = {}
         for line in record.judgements:
             people.setdefault(line.item, set()).add(line.person)
         return people
 
-    def _unseen(
+    def _filter_unseen_items(
         self, record: JudgementRecord, judgements: Sequence[Judgement], person: str, items: Sequence[str]
     ) -> list[str]:
         """Those that the person has neither judged nor skipped."""
-        seen = {line.item for line in judgements} | {*self._skips(record, person)}
+        seen = {line.item for line in judgements} | {*self._count_skips(record, person)}
         return [item for item in items if item not in seen]
 
-    def _open(
+    def _list_open_items(
         self, record: JudgementRecord, judgements: Sequence[Judgement], person: str, counts: Mapping[str, set[str]]
     ) -> list[str]:
         """Items that want one more person and that this one may get."""
-        judged, skipped = {line.item for line in judgements}, self._skips(record, person)
+        judged, skipped = {line.item for line in judgements}, self._count_skips(record, person)
         return [
             item
             for item in self._wanted
@@ -143,32 +143,34 @@ class Assignment:
             and (self._everybody_all or len(counts.get(item, ())) < self.settings.overlap)
         ]
 
-    def _repeat(self, record: JudgementRecord, judgements: Sequence[Judgement], person: str) -> str | None:
+    def _find_item_to_repeat(self, record: JudgementRecord, judgements: Sequence[Judgement], person: str) -> str | None:
         """An item that the person judged once, long enough ago."""
-        judged, skipped = Counter(line.item for line in judgements), self._skips(record, person)
+        judged, skipped = Counter(line.item for line in judgements), self._count_skips(record, person)
         old = [line.item for line in judgements[: max(0, len(judgements) - self.settings.gap)]]
         again = [item for item in old if judged[item] == 1 and not skipped[item] and self.items[item].gold is None]
-        return min(again, key=self._order(person).__getitem__) if again else None
+        return min(again, key=self._get_item_sort_keys(person).__getitem__) if again else None
 
     def shown(self, item: str, person: str, repeat: int) -> Shown:
         """The item as the person gets it for the first time, or again: the drawn order is the same whenever it is asked
         for.
         """
         positions = range(len(self.items[item].answers))
-        order = sorted(positions, key=lambda position: self._hash(person, item, str(repeat), str(position)))
+        order = sorted(positions, key=lambda position: self._hash_with_seed(person, item, str(repeat), str(position)))
         return Shown(self.items[item], tuple(order), repeat)
 
-    def _order(self, person: str) -> dict[str, int]:
+    def _get_item_sort_keys(self, person: str) -> dict[str, int]:
         if person not in self._keys:
-            self._keys[person] = {item: self._hash(person, item) for item in self.items}
+            self._keys[person] = {item: self._hash_with_seed(person, item) for item in self.items}
         return self._keys[person]
 
-    def _hash(self, *parts: str) -> int:
+    def _hash_with_seed(self, *parts: str) -> int:
         """A number below 2**64 that follows from the seed and the parts."""
         text = "\n".join((str(self.settings.seed), *parts))  # no part has a line end
         return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
 
-    def _seconds(self, record: JudgementRecord, judgements: Sequence[Judgement], left: int) -> float | None:
+    def _estimate_seconds_left(
+        self, record: JudgementRecord, judgements: Sequence[Judgement], left: int
+    ) -> float | None:
         durations = [line.seconds for line in judgements or record.judgements if line.seconds > 0]  # 0: not known
         share = max(0.01, 1 - self.settings.gold * bool(self._gold) - self.settings.repeats)
         return median(durations) * left / share if durations else None

@@ -90,8 +90,12 @@ class LabelGuard:
         host, origin = headers.get("host", ""), headers.get("origin")
         if _strip_port(host) not in self.hosts or origin not in (None, f"http://{host}", f"https://{host}"):
             return await _send_refusal(guarded, 403, "this server answers its own pages only")
-        by_address = scope["method"] == "GET" and self._knows(_get_query_token(scope))
-        if not (by_address or self._knows(headers.get(HEADER)) or self._knows(self._kept(headers))):
+        by_address = scope["method"] == "GET" and self._is_valid_token(_get_query_token(scope))
+        if not (
+            by_address
+            or self._is_valid_token(headers.get(HEADER))
+            or self._is_valid_token(self._get_cookie_token(headers))
+        ):
             return await _send_refusal(guarded, 403, REFUSAL)
         if by_address:
             kept = f"{self.cookie}={self.token}; Path=/; Max-Age={KEPT_SECONDS}; HttpOnly; SameSite=Strict"
@@ -101,10 +105,10 @@ class LabelGuard:
             return await _send_refusal(guarded, 413, f"at most {LARGEST} bytes fit in a request")
         await self.app(scope, _replay_request_body(body, receive), guarded)
 
-    def _knows(self, token: str | None) -> bool:
+    def _is_valid_token(self, token: str | None) -> bool:
         return token is not None and hmac.compare_digest(token.encode(), self.token.encode())
 
-    def _kept(self, headers: dict[str, str]) -> str | None:
+    def _get_cookie_token(self, headers: dict[str, str]) -> str | None:
         try:
             cookie = SimpleCookie(headers.get("cookie", "")).get(self.cookie)
         except CookieError:

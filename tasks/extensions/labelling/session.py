@@ -50,7 +50,7 @@ class Session:
         with self._lock:
             now = time.monotonic()
             seen = {who: item for who, (item, since) in self._seeing.items() if now - since < GONE_SECONDS}
-            return self._turn(person, self.assignment.next(self.record, person, seen), None)
+            return self._start_turn(person, self.assignment.next(self.record, person, seen), None)
 
     def judge(self, judgement: str, person: str, item: str, value: Value, seconds: float) -> None:
         """Bring a judgement, in the places of the page, to the disk; once, however often it is said, and ConflictError
@@ -58,17 +58,17 @@ class Session:
         """
         with self._lock:
             if (line := self.record.known(judgement)) is not None:
-                if not self._says(line, person, item, value):
+                if not self._matches_recorded_judgement(line, person, item, value):
                     raise ConflictError("another judgement was saved from this page; load it anew")
                 return
-            assigned = self._item(item)
-            repeat = self._times(person, item)
-            if not hmac.compare_digest(judgement, self._ticket(judgement[:16], person, item, repeat)):
+            assigned = self._get_item(item)
+            repeat = self._count_judgements(person, item)
+            if not hmac.compare_digest(judgement, self._make_ticket(judgement[:16], person, item, repeat)):
                 raise ConflictError("you have judged this item elsewhere meanwhile")
             if wrong := find_value_fault(value, assigned):
                 raise ConflictError(wrong)
             shown = self.assignment.shown(item, person, repeat)
-            self._note(assigned)
+            self._record_new_item(assigned)
             line = Judgement(
                 judgement=judgement,
                 item=item,
@@ -82,7 +82,7 @@ class Session:
             )
             self.writer.append(line)
 
-    def _says(self, line: Judgement, person: str, item: str, value: Value) -> bool:
+    def _matches_recorded_judgement(self, line: Judgement, person: str, item: str, value: Value) -> bool:
         """Whether a judgement of the record, which may have been taken back, is this one, in the places of the page."""
         if (line.person, line.item) != (person, item) or find_value_fault(value, self.record.items[line.item]):
             return False
@@ -96,54 +96,54 @@ class Session:
                 raise ConflictError("there is no such judgement of yours to take back")
             if line in self.record.judgements:
                 self.writer.append(Undo(judgement=judgement, person=person, at=format_current_time()))
-            return self._turn(person, self.assignment.shown(line.item, person, line.repeat), line.value)
+            return self._start_turn(person, self.assignment.shown(line.item, person, line.repeat), line.value)
 
     def skip(self, item: str, person: str, again: bool) -> None:
         """Leave an item to others. `again`: the page did not hear whether it was saved."""
         with self._lock:
-            assigned = self._item(item)
+            assigned = self._get_item(item)
             last = next((line.item for line in reversed(self.record.skips) if line.person == person), None)
             if not (again and last == item):
-                self._note(assigned)
+                self._record_new_item(assigned)
                 self.writer.append(Skip(item=item, person=person, at=format_current_time()))
 
     def flag(self, item: str, person: str, reason: str) -> None:
         """Note that something is wrong with an item; the same reason is noted once."""
         with self._lock:
-            assigned = self._item(item)
+            assigned = self._get_item(item)
             if not any((line.item, line.person, line.reason) == (item, person, reason) for line in self.record.flags):
-                self._note(assigned)
+                self._record_new_item(assigned)
                 self.writer.append(Flag(item=item, person=person, reason=reason, at=format_current_time()))
 
-    def _turn(self, person: str, shown: Shown | None, value: Value | None) -> LabelTurn:
+    def _start_turn(self, person: str, shown: Shown | None, value: Value | None) -> LabelTurn:
         ticket = ""
         self._seeing.pop(person, None)
         if shown is not None:
             self._seeing[person] = (shown.item.item, time.monotonic())
-            ticket = self._ticket(secrets.token_hex(8), person, shown.item.item, shown.repeat)
+            ticket = self._make_ticket(secrets.token_hex(8), person, shown.item.item, shown.repeat)
         judgements = [
             line for line in self.record.judgements if line.person == person and line.item in self.assignment.items
         ]
         progress = self.assignment.progress(self.record, person)
         return LabelTurn(shown, ticket, value, judgements[-1].judgement if judgements else None, progress)
 
-    def _ticket(self, drawn: str, person: str, item: str, repeat: int) -> str:
+    def _make_ticket(self, drawn: str, person: str, item: str, repeat: int) -> str:
         """A judgement's id: drawn by lot, and bound to who judges what for which time, in a way that a page cannot
         read.
         """
         bound = hmac.digest(self._key, "\n".join((drawn, person, item, str(repeat))).encode(), "sha256")
         return drawn + bound.hex()[:16]
 
-    def _times(self, person: str, item: str) -> int:
+    def _count_judgements(self, person: str, item: str) -> int:
         return sum(line.person == person and line.item == item for line in self.record.judgements)
 
-    def _item(self, item: str) -> Item:
+    def _get_item(self, item: str) -> Item:
         assigned = self.assignment.items.get(item)
         if assigned is None:
             raise ConflictError("this item is not asked about any more")
         return assigned
 
-    def _note(self, item: Item) -> None:
+    def _record_new_item(self, item: Item) -> None:
         if item.item not in self.record.items:
             self.writer.append(item)
 

@@ -24,7 +24,7 @@ MEASURES = {
 
 def build_statistics_context(record: JudgementRecord, assignment: Assignment) -> dict[str, Any]:
     """All that the statistics page shows."""
-    summary, progress = compute_judgement_statistics(record), assignment.progress_of_all(record)
+    summary, progress = compute_judgement_statistics(record), assignment.compute_total_progress(record)
     return {
         "progress": progress,
         "left": _format_duration(progress.seconds_left) if progress.seconds_left else "",

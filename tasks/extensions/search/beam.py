@@ -30,7 +30,7 @@ class Search:
     scored: int = 0  # candidates that the reward model read
 
     @property
-    def going(self) -> list[Candidate]:
+    def unfinished_candidates(self) -> list[Candidate]:
         """The kept candidates that have not ended."""
         return [candidate for candidate in self.kept if not candidate.done]
 
@@ -48,7 +48,9 @@ def run_beam_search(expand: Expand, value: Value, problems: int, width: int, exp
     searches = [Search() for _ in range(problems)]
     count = width * expansions
     while begun := [
-        (number, candidate.tokens) for number, ongoing in enumerate(searches) for candidate in ongoing.going
+        (number, candidate.tokens)
+        for number, ongoing in enumerate(searches)
+        for candidate in ongoing.unfinished_candidates
     ]:
         steps = expand(begun, count)
         wider = [

@@ -59,11 +59,11 @@ class Steps:
         )
         flat = [tuple(tokens) for batch in drawn for tokens in batch.responses()]
         return [
-            [self._cut(flat[position * count + row], limit - len(tokens)) for row in range(count)]
+            [self._truncate_step(flat[position * count + row], limit - len(tokens)) for row in range(count)]
             for position, (_, tokens) in enumerate(begun)
         ]
 
-    def _cut(self, step: tuple[int, ...], room: int) -> Expanded:
+    def _truncate_step(self, step: tuple[int, ...], room: int) -> Expanded:
         """The step within the room that its answer has left, and whether the answer ends with it."""
         kept = step[:room]
         return kept, kept[-1] in self.ends or len(kept) == room

@@ -43,7 +43,7 @@ class EvaluateConfig(Config):
 
     @field_validator("pass_at")
     @classmethod
-    def _needs_k_samples(cls, value: list[int], info: ValidationInfo) -> list[int]:
+    def _check_pass_at_samples(cls, value: list[int], info: ValidationInfo) -> list[int]:
         samples = info.data.get("samples", max(value))
         if max(value) > samples:
             raise ValueError(f"expected at most samples = {samples} in each place")

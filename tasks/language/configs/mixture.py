@@ -27,14 +27,14 @@ class MixtureDataset(Config):
 
     @field_validator("location")
     @classmethod
-    def _changes_are_noticed(cls, value: str, info: ValidationInfo) -> str:
+    def _check_path_is_tracked(cls, value: str, info: ValidationInfo) -> str:
         if info.data.get("source") == "file" and not is_path_inside_folder(value):
             raise ValueError("expected a file below mixture.path, where changes are noticed")
         return value
 
     @field_validator(*HUB)
     @classmethod
-    def _of_the_hub(cls, value: str | None, info: ValidationInfo) -> str | None:
+    def _check_hub_fields(cls, value: str | None, info: ValidationInfo) -> str | None:
         hub = info.data.get("source") == "hub"
         if hub and value is None and info.field_name != "hub_config":
             raise ValueError("expected text with source hub")
@@ -62,7 +62,7 @@ class MixtureConfig(Config):
 
     @field_validator("datasets")
     @classmethod
-    def _names_tell_them_apart(cls, value: list[MixtureDataset]) -> list[MixtureDataset]:
+    def _check_names_differ(cls, value: list[MixtureDataset]) -> list[MixtureDataset]:
         names = [dataset.name for dataset in value]
         if twice := [name for name in names if names.count(name) > 1]:
             raise ValueError(f"expected different names; {names.count(twice[0])} are {twice[0]!r}")

@@ -32,7 +32,7 @@ class Strengths(Config):
 
     @field_validator("better", "significantly")
     @classmethod
-    def _rises(cls, value: float, info: ValidationInfo) -> float:
+    def _check_ascending(cls, value: float, info: ValidationInfo) -> float:
         below = max(info.data.values(), default=0.0)
         if value < below:
             raise ValueError(f"expected at least {below}, the level before it")
@@ -53,7 +53,7 @@ class Shares(Config):
     hub: float = Field(ge=0, le=1)  # of the prompts in the hub's data set
 
     @model_validator(mode="after")
-    def _takes_some(self) -> "Shares":
+    def _check_any_share(self) -> "Shares":
         if not any(self.model_dump().values()):
             raise ValueError("expected a share above 0 for at least one source")
         return self
@@ -109,7 +109,7 @@ class PreferencesConfig(Config):
 
     @field_validator("mixture")
     @classmethod
-    def _people_are_read(cls, value: Shares, info: ValidationInfo) -> Shares:
+    def _check_people_judgements(cls, value: Shares, info: ValidationInfo) -> Shares:
         judged = info.data.get("judgements") != NO_JUDGEMENTS
         if info.data.get("source") == "mixture" and value.people and not judged:
             raise ValueError("expected people: 0.0, or judgements: data/raw/judgements, with source mixture")

@@ -52,7 +52,7 @@ class ProblemsConfig(Config):
 
     @field_validator("three_steps")
     @classmethod
-    def _one_counts(cls, value: float, info: ValidationInfo) -> float:
+    def _check_positive_weight(cls, value: float, info: ValidationInfo) -> float:
         if not (value or info.data.get("one_step", 1) or info.data.get("two_steps", 1)):
             raise ValueError("expected a number above 0 here or in one_step or two_steps")
         return value

@@ -28,14 +28,14 @@ class ReportConfig(Config):
 
     @field_validator("baseline")
     @classmethod
-    def _is_shown(cls, value: str, info: ValidationInfo) -> str:
+    def _check_baseline_is_shown(cls, value: str, info: ValidationInfo) -> str:
         if value not in info.data.get("policies", [value]):
             raise ValueError("expected one of report.policies")
         return value
 
     @field_validator("controls")
     @classmethod
-    def _are_compared(cls, value: list[str], info: ValidationInfo) -> list[str]:
+    def _check_controls_exclude_baseline(cls, value: list[str], info: ValidationInfo) -> list[str]:
         if info.data.get("baseline") in value:
             raise ValueError("expected policies other than report.baseline")
         return value

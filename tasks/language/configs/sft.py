@@ -37,7 +37,7 @@ class SupervisedConfig(Config):
 
     @field_validator("packing")
     @classmethod
-    def _rows_have_a_length(cls, value: bool, info: ValidationInfo) -> bool:
+    def _check_packing_length(cls, value: bool, info: ValidationInfo) -> bool:
         if value and info.data.get("max_length", 0) is None:
             raise ValueError("expected a number as max_length with packing")
         return value

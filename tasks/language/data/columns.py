@@ -68,7 +68,7 @@ class Omissions:
     left_out: Counter[str] = field(default_factory=Counter)
     unread: Counter[str] = field(default_factory=Counter)
 
-    def clause(self) -> str:
+    def format_clause(self) -> str:
         """What is left out, to stand behind a message; empty where that is nothing."""
         left_out = ", ".join(f"{count:,} {why}" for why, count in sorted(self.left_out.items()) if count)
         return f"; rows left out: {left_out}" if left_out else ""
@@ -77,6 +77,6 @@ class Omissions:
         """A line each on the rows left out and on what is not read; none where there is nothing to say."""
         unread = ", ".join(f"{name} ({count:,} rows)" for name, count in sorted(self.unread.items()))
         return [
-            *([f"{source}: {self.clause().removeprefix('; ')}"] if self.left_out else []),
+            *([f"{source}: {self.format_clause().removeprefix('; ')}"] if self.left_out else []),
             *([f"{source}: not read: {unread}"] if unread else []),
         ]

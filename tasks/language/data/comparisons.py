@@ -70,12 +70,12 @@ class ComparisonSet:
                 ]
             except DataError as error:
                 raise DataError(f"comparisons: {rows[0]['prompt_id']}: {error}") from None
-            prompt, fitting = self._fitted(prompt, sides, limit)
-            self._add(prompt, fitting, [_get_preference(row) for row in rows])
+            prompt, fitting = self._apply_length_limit(prompt, sides, limit)
+            self._add_prompt(prompt, fitting, [_get_preference(row) for row in rows])
         if not self.groups:
             raise DataError(f"no pair is left: all {len(table)} have more tokens than max_length = {limit.tokens}")
 
-    def _fitted(
+    def _apply_length_limit(
         self, prompt: list[int], sides: list[tuple[Tokens, Tokens]], limit: Limit
     ) -> tuple[list[int], list[tuple[Tokens, Tokens] | None]]:
         """The prompt and the pairs of its responses within the limit; None for a pair that is left out."""
@@ -99,7 +99,7 @@ class ComparisonSet:
         self.truncated += sum(over and pair is not None for over, pair in zip(long, fitting, strict=True))
         return prompt, fitting
 
-    def _add(
+    def _add_prompt(
         self, prompt: list[int], rows: Sequence[tuple[Tokens, Tokens] | None], preferences: Sequence[tuple[int, str]]
     ) -> None:
         self.kept += [row is not None for row in rows]
@@ -128,7 +128,7 @@ class ComparisonSet:
         """DataError with one line where a prompt with one of its responses is longer than the model can read."""
         chat.check_positions(model, self.lengths, "the prompts with their responses", limited_by=limited_by)
 
-    def say_cuts(self, stage: str, limit: Limit) -> None:
+    def print_cut_counts(self, stage: str, limit: Limit) -> None:
         """One line on standard error where pairs were above the limit."""
         if self.truncated or self.dropped:
             print(
@@ -156,7 +156,7 @@ class ComparisonSet:
             used = sorted({*chosen, *rejected})
             row = {answer: position for position, answer in enumerate(used)}
             yield Pairs(
-                self._batch(used),
+                self._make_batch(used),
                 torch.tensor(used),
                 torch.tensor([row[answer] for answer in chosen]),
                 torch.tensor([row[answer] for answer in rejected]),
@@ -167,21 +167,21 @@ class ComparisonSet:
     def responses(self, size: int) -> Iterator[Completions]:
         """Every distinct response once, in order."""
         count = len(self.answers)
-        return (self._batch(range(start, min(start + size, count))) for start in range(0, count, size))
+        return (self._make_batch(range(start, min(start + size, count))) for start in range(0, count, size))
 
     def margins(self, scores: torch.Tensor) -> torch.Tensor:
         """The chosen response's score minus the rejected one's, for every comparison in order (P,); `scores` (N,) are
         those of `responses`.
         """
-        chosen, rejected = self.sides()
+        chosen, rejected = self.get_pair_indices()
         return scores[chosen] - scores[rejected]
 
-    def sides(self) -> tuple[torch.Tensor, torch.Tensor]:
+    def get_pair_indices(self) -> tuple[torch.Tensor, torch.Tensor]:
         """The places of the chosen and of the rejected response of every comparison, in order: two (P,)."""
         chosen, rejected = torch.tensor([pair[:2] for group in self.groups for pair in group]).unbind(1)
         return chosen, rejected
 
-    def _batch(self, rows: Sequence[int]) -> Completions:
+    def _make_batch(self, rows: Sequence[int]) -> Completions:
         prompt_indices = sorted({self.owner[row] for row in rows})
         row_of_prompt = {prompt: at for at, prompt in enumerate(prompt_indices)}
         owner = [row_of_prompt[self.owner[row]] for row in rows]

@@ -67,7 +67,7 @@ def parse_and_split_pairs(rows: Iterable[Row], test_share: float, seed: int, sou
         raise DataError(
             f"{source}: pairs with {len(pairs_by_prompt)} different prompts; expected at least 2, one to train on "
             "and one to test"
-            f"{omissions.clause()}"
+            f"{omissions.format_clause()}"
         )
     kept = (
         named

@@ -57,11 +57,11 @@ class SolutionSet:
                 prompt = prompts.encode_prompt_with_history(tokenizer, rows[0]["prompt"], rows[0].get("history", ""))
             except DataError as error:
                 raise DataError(f"solutions: {rows[0]['prompt_id']}: {error}") from None
-            self._add(prompt, rows, limit)
+            self._add_prompt(prompt, rows, limit)
         if not self.groups:
             raise DataError(f"no solution is left: all {len(table)} have more tokens than max_length = {limit.tokens}")
 
-    def _add(self, prompt: list[int], rows: list[Record], limit: Limit) -> None:
+    def _add_prompt(self, prompt: list[int], rows: list[Record], limit: Limit) -> None:
         longest = limit.tokens or sys.maxsize
         if limit.truncation == "left":
             fitting = [len(row["tokens"]) for row in rows if len(row["tokens"]) < longest]
@@ -91,7 +91,7 @@ class SolutionSet:
         lengths = [len(self.asked[owner]) + len(answer) for owner, answer in zip(self.owner, self.answers, strict=True)]
         chat.check_positions(model, lengths, "the prompts with their solutions", limited_by=limited_by)
 
-    def say_cuts(self, stage: str, limit: Limit) -> None:
+    def print_cut_counts(self, stage: str, limit: Limit) -> None:
         """One line on standard error where solutions were above the limit."""
         if self.truncated or self.dropped:
             print(
@@ -114,12 +114,12 @@ class SolutionSet:
             len(self.groups), prompts_per_batch, epochs, torch.Generator().manual_seed(seed)
         )
         for picked in islice(order, start, None):
-            yield self._batch([row for group in picked for row in self.groups[group]], tokens)
+            yield self._make_batch([row for group in picked for row in self.groups[group]], tokens)
 
-    def in_order(self, size: int) -> Iterator[Labelled]:
+    def iterate_in_order(self, size: int) -> Iterator[Labelled]:
         """Every solution once, in order; of answers the last token alone is labelled."""
         count = len(self.answers)
-        return (self._batch(range(start, min(start + size, count)), "last") for start in range(0, count, size))
+        return (self._make_batch(range(start, min(start + size, count)), "last") for start in range(0, count, size))
 
     def targets(self, row: int) -> list[tuple[float, ...]]:
         """The label of each step of a solution: one class, or the share of good roll-outs."""
@@ -130,7 +130,7 @@ class SolutionSet:
             probabilities = [CLASS_OF[int(label)] for label in solution["labels"]][:count]
         return [*probabilities] if self.classes else [(1.0 - bad,) for bad, _, _ in probabilities]
 
-    def _batch(self, rows: Sequence[int], tokens: Literal["all", "last"]) -> Labelled:
+    def _make_batch(self, rows: Sequence[int], tokens: Literal["all", "last"]) -> Labelled:
         prompt_indices = sorted({self.owner[row] for row in rows})
         row_of_prompt = {prompt: at for at, prompt in enumerate(prompt_indices)}
         owner, answers = [row_of_prompt[self.owner[row]] for row in rows], [self.answers[row] for row in rows]

@@ -194,7 +194,7 @@ class Writer:
         text = format_line_as_json(line).encode() + b"\n"
         if len(text) >= LONGEST:
             raise DataError(f"{self.path}: not written: expected at most {LONGEST} bytes in a line")
-        self._check_untouched()
+        self._check_file_unchanged()
         try:
             if (written := os.write(self._file, text)) < len(text):
                 raise OSError(f"only {written} of {len(text)} bytes could be written")
@@ -218,7 +218,7 @@ class Writer:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
 
-    def _check_untouched(self) -> None:
+    def _check_file_unchanged(self) -> None:
         """What is written to a file that git has replaced would be lost."""
         ours = os.fstat(self._file)
         try:

@@ -88,7 +88,7 @@ class RankingValue(_Frozen):
     scores: tuple[AnswerScores | None, ...] | None = None
 
     @model_validator(mode="after")
-    def _dense(self) -> "RankingValue":
+    def _check_ranks_without_gaps(self) -> "RankingValue":
         if sorted(set(self.ranks)) != [*range(1, len(set(self.ranks)) + 1)]:
             raise ValueError(f"expected ranks 1, 2, .. without a gap, got {format_short_value(list(self.ranks))}")
         if self.scores is not None and len(self.scores) != len(self.ranks):
@@ -169,7 +169,7 @@ class Item(_Frozen):
     gold: Value | None = None  # the judgement that is expected
 
     @model_validator(mode="after")
-    def _holds(self) -> "Item":
+    def _check_item_consistency(self) -> "Item":
         fewest, most = {"pairwise": (2, 2), "ranking": (2, MOST_ANSWERS), "steps": (1, 1), "edit": (0, MOST_ANSWERS)}[
             self.mode
         ]

@@ -37,11 +37,11 @@ class Difference:
     chance: float = CHANCE
 
     @property
-    def side(self) -> int:
+    def interval_sign(self) -> int:
         """1 where the interval lies wholly above 0, -1 wholly below, 0 where it holds 0."""
         return (self.estimate.low > 0) - (self.estimate.high < 0)
 
-    def within(self, margin: float) -> bool:
+    def is_within_margin(self, margin: float) -> bool:
         """Whether the interval lies within `margin` of 0: the two are as good as equal."""
         return -margin <= self.estimate.low and self.estimate.high <= margin
 

@@ -188,12 +188,12 @@ def iterate_misleading_reward_warnings(results: Results) -> Iterator[str]:
     """The policy with the highest mean reward is far from the one that is right most often, in greedy answers or in
     samples.
     """
-    judged, hot = results.judged, results.hottest
+    judged, hot = results.judged, results.highest_temperature
     if not results.answered:
         return
     kinds = {
         "greedy answers": ("reward_greedy", "strict_greedy"),
-        f"answers sampled at {format_temperature(hot)}": (f"reward_sampled_{hot}", results.mean_at(hot)),
+        f"answers sampled at {format_temperature(hot)}": (f"reward_sampled_{hot}", results.get_mean_metric(hot)),
     }
     for kind, (reward, accuracy) in kinds.items():
         if not all(reward in estimates for estimates in judged.values()):
@@ -212,22 +212,22 @@ def iterate_overoptimisation_warnings(results: Results) -> Iterator[str]:
     """A policy gained reward and lost accuracy or gold answers, or where gold is not measured rubric points
     (arXiv:2210.10760).
     """
-    hot = results.hottest
+    hot = results.highest_temperature
     kinds = {"greedy": "greedy answers", f"sampled_{hot}": f"answers sampled at {format_temperature(hot)}"}
     for name in results.later:
         for kind, kind_label in kinds.items():
             changes = results.changes[name]
-            accuracy = "strict_greedy" if kind == "greedy" else results.mean_at(hot) if results.answered else ""
+            accuracy = "strict_greedy" if kind == "greedy" else results.get_mean_metric(hot) if results.answered else ""
             reward, gold = changes.get(f"reward_{kind}"), changes.get(f"gold_{kind}")
             rubric = None if GOLD in changes else changes.get(f"rubric_{kind}")
             fell = []
-            if gold and gold.side < 0:
+            if gold and gold.interval_sign < 0:
                 fell.append(f"{-100 * gold.estimate.mean:.1f} points of gold answers")
-            if rubric and rubric.side < 0:
+            if rubric and rubric.interval_sign < 0:
                 fell.append(f"{-rubric.estimate.mean:.2f} rubric points")
-            if accuracy in changes and changes[accuracy].side < 0:
+            if accuracy in changes and changes[accuracy].interval_sign < 0:
                 fell.append(f"{-100 * changes[accuracy].estimate.mean:.1f} points of accuracy")
-            if reward and reward.side > 0 and fell:
+            if reward and reward.interval_sign > 0 and fell:
                 yield (
                     f"{name}: against {results.baseline} it gained {reward.estimate.mean:.2f} of reward and lost "
                     f"{' and '.join(fell)} ({kind_label})."
@@ -240,12 +240,12 @@ def iterate_length_reward_warnings(results: Results, answers: Answers) -> Iterat
     for name in results.later:
         changes = results.changes[name]
         length, reward = changes.get("length_greedy"), changes.get("reward_greedy")
-        if length is None or reward is None or length.side <= 0 or reward.side <= 0:
+        if length is None or reward is None or length.interval_sign <= 0 or reward.interval_sign <= 0:
             continue
         grown = length.estimate.mean / results.judged[results.baseline]["length_greedy"].mean
-        better = results.answered and changes["strict_greedy"].side > 0
+        better = results.answered and changes["strict_greedy"].interval_sign > 0
         paid = compute_reward_length_correlation(
-            answers[name], get_answer_temperature(results.hottest, results.best, name)
+            answers[name], get_answer_temperature(results.highest_temperature, results.best, name)
         )
         if grown >= LONGER and not better and paid >= PAID:
             yield (

@@ -70,7 +70,7 @@ def render_report_figures(results: Results, drawn: Mapping[str, pd.DataFrame], c
         pictures["temperatures"] = plots.render_lines_with_levels(
             lines, untrained, "temperature (0: greedy)", "strict accuracy", "temperatures"
         )
-    kl, reward = (f"{kind}_sampled_{results.hottest}" for kind in ("kl", "reward"))
+    kl, reward = (f"{kind}_sampled_{results.highest_temperature}" for kind in ("kl", "reward"))
     if {kl, reward} <= results.judged[results.baseline].keys():
         points = {name: (results.judged[name][kl], results.judged[name][reward]) for name in shown}
         pictures["reward-kl"] = plots.render_scatter_plot(
@@ -144,5 +144,5 @@ def _list_accuracies_by_temperature(results: Results, policy: str) -> list[tuple
     """A policy's accuracy at every temperature that it was sampled at, greedy at 0."""
     judged, accuracies = results.judged[policy], {0.0: results.judged[policy]["strict_greedy"]}
     for how in results.temperatures:
-        accuracies[get_answer_temperature(how, results.best, policy)] = judged[results.mean_at(how)]
+        accuracies[get_answer_temperature(how, results.best, policy)] = judged[results.get_mean_metric(how)]
     return sorted(accuracies.items())

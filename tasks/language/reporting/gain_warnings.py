@@ -71,7 +71,9 @@ def iterate_tradeoff_warnings(results: Results) -> Iterator[str]:
 
 def _format_tradeoff(changes: Mapping[str, Difference], lost: list[str]) -> str:
     """What was gained and what was lost for it, `lost` among it; nothing where either is missing."""
-    up, down = ({metric: change for metric, change in changes.items() if change.side == side} for side in (1, -1))
+    up, down = (
+        {metric: change for metric, change in changes.items() if change.interval_sign == side} for side in (1, -1)
+    )
     gained = [f"{format_gain_points(up[metric])} points of {what}" for metric, what in GAINS.items() if metric in up]
     fell = [
         f"{format_gain_points(down[metric])} points of {what}" for metric, what in PAID_IN.items() if metric in down
@@ -85,10 +87,10 @@ def iterate_manner_only_warnings(results: Results) -> Iterator[str]:
     """
     for name in results.methods:
         changes = results.changes[name]
-        if not {GOLD, *PARTS} <= {*changes} or changes["strict_greedy"].side > 0:
+        if not {GOLD, *PARTS} <= {*changes} or changes["strict_greedy"].interval_sign > 0:
             continue
         manner, correctness = (changes[part] for part in PARTS)
-        if changes[GOLD].side > 0 and manner.side > 0 and correctness.side <= 0:
+        if changes[GOLD].interval_sign > 0 and manner.interval_sign > 0 and correctness.interval_sign <= 0:
             yield (
                 f"{name}: of its {format_gain_points(changes[GOLD])} points of gold answers "
                 f"{format_gain_points(manner)} are to problems that "

@@ -58,7 +58,7 @@ def format_first_sentence(results: Results, by: str, draw: Draw, margin: float) 
         return f"{draw.beginning}{top} {right.format(reached[top])}."
     subject = f"{top}, the best method {format_selection_metric(metric)}," if best and len(results.methods) > 1 else top
     change, rival = results.over_rival[top], results.rival
-    verb = "beats" if change.side > 0 else "does not beat"
+    verb = "beats" if change.interval_sign > 0 else "does not beat"
     return (
         f"{draw.beginning}{subject} {right.format(reached[top])} and {verb} {_format_rival_role(results)} {rival}, "
         "with "
@@ -77,7 +77,7 @@ def _format_interval_verdict(change: Difference, margin: float) -> str:
     """The interval in brackets, and what follows from it where 0 is within."""
     if not isfinite(change.estimate.low):
         return f", and fewer than {FEWEST} problems say no more"
-    rest = "" if change.side else ", equal within " if change.within(margin / 100) else ", undecided"
+    rest = "" if change.interval_sign else ", equal within " if change.is_within_margin(margin / 100) else ", undecided"
     rest += f"{margin:g} points" if rest.endswith("within ") else ""
     return f" ({format_interval_level(change)} interval {format_change_interval(change)}){rest}"
 
@@ -190,7 +190,8 @@ def _iterate_unanswered_sentences(results: Results) -> Iterator[str]:
             f"{format_estimate_mean('reference_loss', base['reference_loss'])}"
         )
         yield (
-            f"with {results.baseline}, the loss on the reference responses was {VERBS[-change.side]} {from_to} "
+            f"with {results.baseline}, the loss on the reference responses was {VERBS[-change.interval_sign]} "
+            f"{from_to} "
             "nats a token."
         )
     if "reference_loss" in base and (results.later or first == results.baseline):
@@ -246,7 +247,7 @@ def _iterate_baseline_sentences(results: Results) -> Iterator[str]:
         return
     before, change = results.judged[first]["strict_greedy"], results.changes[first]["strict_greedy"]
     from_to = f"from {first}'s {format_estimate_mean('strict', before)} to {format_estimate_mean('strict', base)}"
-    yield f"With {results.baseline}, accuracy of the greedy answers was {VERBS[-change.side]} {from_to}."
+    yield f"With {results.baseline}, accuracy of the greedy answers was {VERBS[-change.interval_sign]} {from_to}."
 
 
 def _iterate_later_policy_sentences(results: Results) -> Iterator[str]:
@@ -284,7 +285,7 @@ def _format_policies_by_change(results: Results, metric: str, say: Callable[[str
     groups: dict[int, list[str]] = {}
     for policy in sorted(results.later, key=lambda policy: -results.changes[policy][metric].estimate.mean):
         change = results.changes[policy][metric]
-        groups.setdefault(change.side, []).append(say(policy, change))
+        groups.setdefault(change.interval_sign, []).append(say(policy, change))
     return "; ".join(f"{VERBS[side]} by {', '.join(groups[side])}" for side in (1, 0, -1) if side in groups)
 
 

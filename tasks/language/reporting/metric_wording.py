@@ -138,9 +138,9 @@ def get_metric_kind(metric: str) -> str:
 
 def format_change_verdict(change: Difference, margin: float) -> str:
     """Above or below by the interval, equal where it lies within `margin` points of 0, or else undecided."""
-    if change.side:
-        return "above" if change.side > 0 else "below"
-    return f"equal within {margin:g} points" if change.within(margin / 100) else "undecided"
+    if change.interval_sign:
+        return "above" if change.interval_sign > 0 else "below"
+    return f"equal within {margin:g} points" if change.is_within_margin(margin / 100) else "undecided"
 
 
 def format_p_value(p: float) -> str:

@@ -108,11 +108,11 @@ class Results:
         return list(dict.fromkeys(parse_metric_temperature(name) for name in self.metrics if name.startswith(prefixes)))
 
     @property
-    def hottest(self) -> str:
+    def highest_temperature(self) -> str:
         """The highest temperature that every policy was sampled at."""
         return max((how for how in self.temperatures if how != BEST), key=lambda how: float(how.removeprefix("t")))
 
-    def mean_at(self, how: str) -> str:
+    def get_mean_metric(self, how: str) -> str:
         """The metric of strict accuracy averaged over the samples of a temperature."""
         return next(
             name
@@ -227,7 +227,7 @@ def format_table_notes(results: Results) -> list[str]:
 
 def build_unanswered_table(results: Results) -> ScoreTable:
     """What can be said where no right answers are known, each number marked where its change is beyond chance."""
-    kinds = [f"{kind}_sampled_{results.hottest}" for kind in ("win_rate", "reward", "kl", "length")]
+    kinds = [f"{kind}_sampled_{results.highest_temperature}" for kind in ("win_rate", "reward", "kl", "length")]
     wanted = ["reference_loss", *OF_PAIRS, "win_rate_greedy", "reward_greedy", "length_greedy", "ended_greedy", *kinds]
     shown = [name for name in wanted if name in results.metrics]
     rows = [(policy, [_make_marked_cell(results, policy, name) for name in shown]) for policy in results.judged]
@@ -314,7 +314,9 @@ def _make_marked_cell(results: Results, policy: str, metric: str) -> Cell:
     estimate, change = results.judged[policy].get(metric), results.changes.get(policy, {}).get(metric)
     if estimate is None:
         return EMPTY
-    return _make_estimate_cell(get_metric_kind(metric), estimate) | {"mark": MARKS[change.side] if change else ""}
+    return _make_estimate_cell(get_metric_kind(metric), estimate) | {
+        "mark": MARKS[change.interval_sign] if change else ""
+    }
 
 
 def _make_estimate_cell(kind: str, estimate: Estimate) -> Cell:
@@ -339,7 +341,7 @@ def _make_points_cell(change: Difference | None) -> Cell:
     interval = format_change_interval(change)
     if interval and change.chance != CHANCE:
         interval += f" at {format_interval_level(change)}"
-    return {"text": format_gain_points(change), "interval": interval, "mark": MARKS[change.side]}
+    return {"text": format_gain_points(change), "interval": interval, "mark": MARKS[change.interval_sign]}
 
 
 def _make_verdict_cell(change: Difference | None, margin: float) -> Cell:

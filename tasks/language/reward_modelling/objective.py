@@ -42,6 +42,6 @@ class Objective(Protocol):
         """Write calibration.csv and held_out.parquet, of what was measured last."""
         ...
 
-    def more(self, model: PretrainedModel, generator: torch.Generator) -> Metrics:
+    def measure_after_training(self, model: PretrainedModel, generator: torch.Generator) -> Metrics:
         """What is measured of the trained model alone, and how many examples were cut."""
         ...

@@ -58,7 +58,7 @@ class OnPairs:
         self.train = ComparisonSet(_load_training_pairs(config, examples), tokenizer, limit)
         self.test = ComparisonSet(table, tokenizer, limit)
         self.table = table[self.test.kept]
-        self.train.say_cuts("reward_model", limit)
+        self.train.print_cut_counts("reward_model", limit)
         self.steps = self.train.steps(config.prompts_per_batch, config.epochs)
         self.scores = self.untrained = torch.zeros(0)
 
@@ -95,19 +95,19 @@ class OnPairs:
             reward_model_checks.calibration(self.test.margins(self.scores), BINS), out / "calibration.csv"
         )
         if processes.is_main_process():
-            tables.write_table(HeldOut, self._held_out(), out / "held_out.parquet")
+            tables.write_table(HeldOut, self._build_held_out_table(), out / "held_out.parquet")
 
-    def more(self, model: PretrainedModel, generator: torch.Generator) -> Metrics:
+    def measure_after_training(self, model: PretrainedModel, generator: torch.Generator) -> Metrics:
         """How often a good answer beats a corrupted one."""
         held_out = self.test.batches(self.config.prompts_per_batch, 1, self.config.seed)
         beaten = reward_model_checks.beats_corrupted(model, held_out, self.vocabulary, generator)
         return {"truncated": self.train.truncated, "dropped": self.train.dropped, "beats": beaten}
 
-    def _held_out(self) -> pd.DataFrame:
+    def _build_held_out_table(self) -> pd.DataFrame:
         names = ["comparison_id", "prompt_id", "prompt", "chosen", "rejected", "strength", "person"]
         names += ["chosen_score", "rejected_score", "chosen_right", "rejected_right"]
         frame = self.table[[name for name in names if name in self.table]]
-        chosen, rejected = self.test.sides()
+        chosen, rejected = self.test.get_pair_indices()
         lengths = torch.tensor([len(answer) for answer in self.test.answers])
         return frame.assign(
             chosen_untrained=self.untrained[chosen].numpy(),

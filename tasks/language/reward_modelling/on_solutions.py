@@ -39,7 +39,7 @@ class OnSolutions:
         self.train = SolutionSet(learnt, tokenizer, limit, config.objective, classes=headed)
         self.test = SolutionSet(table, tokenizer, limit, config.objective, classes=headed)
         self.table = table[self.test.kept]
-        self.train.say_cuts("reward_model", limit)
+        self.train.print_cut_counts("reward_model", limit)
         self.steps = self.train.steps(config.prompts_per_batch, config.epochs)
         self.found = pd.DataFrame()  # what the model says of the held-out solutions
 
@@ -56,13 +56,13 @@ class OnSolutions:
 
     def measure(self, model: PretrainedModel) -> Metrics:
         """Accuracies of the held-out solutions."""
-        logits = labelled_reward_model.predict_label_logits(model, self.test.in_order(SCORED_AT_ONCE)).double()
-        target = torch.cat([batch.target[batch.at] for batch in self.test.in_order(SCORED_AT_ONCE)]).double()
+        logits = labelled_reward_model.predict_label_logits(model, self.test.iterate_in_order(SCORED_AT_ONCE)).double()
+        target = torch.cat([batch.target[batch.at] for batch in self.test.iterate_in_order(SCORED_AT_ONCE)]).double()
         shared = {
             "accuracy": labelled_reward_model.is_prediction_right(logits, target).double().mean().item(),
             "loss": labelled_reward_model.compute_label_losses(logits, target).mean().item(),
         }
-        self.found = self._held_out(logits)
+        self.found = self._build_held_out_table(logits)
         return {**shared, **solution_measures.compute_solution_measures(self.found)}
 
     def write(self, out: Path) -> None:
@@ -71,11 +71,11 @@ class OnSolutions:
         if processes.is_main_process():
             tables.write_table(HeldOut, self.found, out / "held_out.parquet")
 
-    def more(self, model: PretrainedModel, generator: torch.Generator) -> Metrics:
+    def measure_after_training(self, model: PretrainedModel, generator: torch.Generator) -> Metrics:
         """How many solutions were cut or left out."""
         return {"truncated": self.train.truncated, "dropped": self.train.dropped}
 
-    def _held_out(self, logits: Tensor) -> pd.DataFrame:
+    def _build_held_out_table(self, logits: Tensor) -> pd.DataFrame:
         """The held-out solutions with their rewards; of steps with the probabilities of their classes."""
         frame = self.table[["solution_id", "prompt_id", "prompt", "response", "right"]]
         frame = frame.assign(length=[len(answer) for answer in self.test.answers])

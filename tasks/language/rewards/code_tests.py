@@ -171,7 +171,7 @@ class ProgramWorker:
             env={"PYTHONPATH": str(ROOT), "PYTHONHASHSEED": "0", "LC_ALL": "C.UTF-8"},
             text=True,
         )
-        if (reply := self._reply()) != code_worker.READY:
+        if (reply := self._await_reply()) != code_worker.READY:
             self.close()
             raise ConfigError(
                 "the reward code: no program can be judged on this machine: "
@@ -186,7 +186,7 @@ class ProgramWorker:
         with suppress(BrokenPipeError):  # no reply says it
             self.process.stdin.write(json.dumps(judged) + "\n")
             self.process.stdin.flush()
-        if (reply := self._reply()) not in (code_worker.RIGHT, code_worker.WRONG):
+        if (reply := self._await_reply()) not in (code_worker.RIGHT, code_worker.WRONG):
             self.process.kill()  # whatever it says next could be the verdict on another program
             print(
                 f"the reward code: the process that judges programs has ended (exit {self.process.wait()})",
@@ -204,7 +204,7 @@ class ProgramWorker:
         self.process.kill()
         self.process.communicate()
 
-    def _reply(self) -> str:
+    def _await_reply(self) -> str:
         assert self.process.stdout is not None
         return self.process.stdout.readline(MOST).strip()
 
@@ -220,7 +220,7 @@ class CodeJudge:
 
     def __enter__(self) -> "CodeJudge":
         """Start a first process, so that a machine without a lock is found before anything is trained."""
-        self._pool.start_one()
+        self._pool.start_first_worker()
         return self
 
     def __exit__(self, *_: object) -> None:

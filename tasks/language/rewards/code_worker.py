@@ -118,9 +118,9 @@ class Examiner:
         program = {"setup": job["setup"], "source": job["source"]}
         if "pairs" not in job:
             return self._answers(program, job)
-        return all(is_same_output(self._printed(program, *pair), pair[1]) for pair in job["pairs"])
+        return all(is_same_output(self._run_program_on_input(program, *pair), pair[1]) for pair in job["pairs"])
 
-    def _printed(self, program: dict[str, Any], stdin_text: str, expected: str) -> str | None:
+    def _run_program_on_input(self, program: dict[str, Any], stdin_text: str, expected: str) -> str | None:
         """What the program prints for an input; None where it fails, or prints far more than it should."""
         ours, theirs = socket.socketpair()
         stdin = os.memfd_create("input")
@@ -134,7 +134,7 @@ class Examiner:
             os.close(stdin)
             with suppress(OSError):
                 Channel(ours.fileno()).send(program)
-            deadline = self._deadline()
+            deadline = self._compute_deadline()
             while len(output) <= most and _wait_until_readable(ours.fileno(), deadline):
                 try:
                     part = ours.recv(65536)
@@ -166,14 +166,14 @@ class Examiner:
         for descriptor in (to_verdict, nowhere):
             os.close(descriptor)
         ours.close()
-        right = _wait_until_readable(verdict, self._deadline()) and os.read(verdict, 2) == code_program.PASSED
+        right = _wait_until_readable(verdict, self._compute_deadline()) and os.read(verdict, 2) == code_program.PASSED
         os.kill(tests, signal.SIGKILL)
         os.waitpid(tests, 0)
         os.close(verdict)
         self.runner.end()
         return right
 
-    def _deadline(self) -> float:
+    def _compute_deadline(self) -> float:
         return time.monotonic() + WALL * self.seconds + 10
 
 

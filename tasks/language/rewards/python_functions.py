@@ -136,23 +136,23 @@ class PythonFunction:
         ]
         if len(alone) > 1:
             try:
-                reply = self._reply(prompts, responses, columns)
+                reply = self._await_reply(prompts, responses, columns)
             except ChildEnded as ended:
                 self._say(f"a call with {len(alone)} responses {ended}; each is judged alone")
             else:
                 if reply.get("raised"):  # which of them is it?
                     for call in alone:
                         with suppress(ChildEnded):
-                            self._values(self._reply(*call), call[0])
-                return FunctionRewards(self._values(reply, prompts), [False] * len(alone))
-        return self._one_by_one(alone)
+                            self._extract_values(self._await_reply(*call), call[0])
+                return FunctionRewards(self._extract_values(reply, prompts), [False] * len(alone))
+        return self._judge_one_by_one(alone)
 
-    def _one_by_one(self, alone: Iterable[tuple[list[str], list[str], Columns]]) -> FunctionRewards:
+    def _judge_one_by_one(self, alone: Iterable[tuple[list[str], list[str], Columns]]) -> FunctionRewards:
         values: list[float] = []
         failed: list[bool] = []
         for call in alone:
             try:
-                values += self._values(self._reply(*call), call[0])
+                values += self._extract_values(self._await_reply(*call), call[0])
                 failed.append(False)
             except ChildEnded as ended:
                 values.append(math.nan)
@@ -162,10 +162,10 @@ class PythonFunction:
                     raise DataError(f"{self.name}: {GIVE_UP} calls in a row failed; the last one {ended}") from None
         return FunctionRewards(values, failed)
 
-    def _reply(self, prompts: Sequence[str], responses: Sequence[str], columns: Columns) -> dict[str, Any]:
+    def _await_reply(self, prompts: Sequence[str], responses: Sequence[str], columns: Columns) -> dict[str, Any]:
         if self.worker is None:
             self.worker = FunctionWorker(self.name)
-            self._check_files(self.worker.loaded)
+            self._check_used_files(self.worker.loaded)
         try:
             reply = self.worker.call(prompts, responses, columns, self.seconds)
         except WrongReply as wrong:
@@ -174,17 +174,17 @@ class PythonFunction:
         except BaseException:
             self.worker = None  # it has closed itself
             raise
-        self._check_files(reply)
+        self._check_used_files(reply)
         return reply
 
-    def _values(self, reply: Mapping[str, Any], prompts: Sequence[str]) -> list[float]:
+    def _extract_values(self, reply: Mapping[str, Any], prompts: Sequence[str]) -> list[float]:
         if "error" in reply:
             at = reply.get("at", 0 if len(prompts) == 1 else None)
             prompt_note = "" if at is None else f" (for the prompt {_shorten_prompt(prompts[at])})"
             raise DataError(f"{self.name}: {reply['error']}{prompt_note}")
         return [math.nan if value is None else value for value in reply["values"]]
 
-    def _check_files(self, reply: Mapping[str, Any]) -> None:
+    def _check_used_files(self, reply: Mapping[str, Any]) -> None:
         """DataError where the function imports a file whose changes would not be noticed; a warning where it reads
         one.
         """

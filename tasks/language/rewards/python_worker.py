@@ -88,7 +88,7 @@ class _Used:
     def __init__(self) -> None:
         self.read: set[str] = set()
         self.written: set[str] = set()
-        sys.addaudithook(self._opened)
+        sys.addaudithook(self._record_opened_file)
 
     def files(self) -> Reply:
         """The files, `imported` and `read`; of the latter none in a folder whose name begins with a dot."""
@@ -100,7 +100,7 @@ class _Used:
         read = {*filter(_is_data_file, (*filter(_is_project_file, opened), *elsewhere))}
         return {"imported": sorted(imported), "read": sorted(read - imported)}
 
-    def _opened(self, event: str, arguments: tuple[Any, ...]) -> None:
+    def _record_opened_file(self, event: str, arguments: tuple[Any, ...]) -> None:
         if event == "open" and isinstance(arguments[0], str):
             writes = arguments[2] & (os.O_WRONLY | os.O_RDWR)
             (self.written if writes else self.read).add(str(Path(arguments[0]).resolve()))

@@ -39,7 +39,7 @@ def compute_step_labels(question: str, solution: str, answer: str, response: str
     labeller = _Told(answer, leads)
     verdicts = iter(good)
     return [
-        _merge_line_labels([*labeller.equations(line_equations, verdicts), *labeller.answer(line)])
+        _merge_line_labels([*labeller.label_equations(line_equations, verdicts), *labeller.answer(line)])
         for line, line_equations in written
     ]
 
@@ -55,7 +55,7 @@ class _Told:
         self._reached: set[Fraction] = set()
         self._claimed: set[Fraction] = set()
 
-    def equations(self, steps: list[Equation], verdicts: Iterator[bool]) -> Iterator[int]:
+    def label_equations(self, steps: list[Equation], verdicts: Iterator[bool]) -> Iterator[int]:
         """A label for each of a line's equations; `verdicts` says of one after the other whether it is sound."""
         for step in steps:
             if not next(verdicts):

@@ -102,7 +102,7 @@ class VerifierWorker:
             stdout=subprocess.PIPE,
             text=True,
         )
-        if not self._reply(math_worker.READY):
+        if not self._await_reply(math_worker.READY):
             self.close()
             raise RuntimeError(f"the process that runs math-verify does not start (exit {self.process.returncode})")
 
@@ -116,9 +116,9 @@ class VerifierWorker:
         with suppress(BrokenPipeError):  # no reply says it
             self.process.stdin.write(json.dumps([gold, answer, near]) + "\n")
             self.process.stdin.flush()
-        if self._reply(math_worker.KNOWN, math_worker.UNKNOWN) != math_worker.KNOWN:
+        if self._await_reply(math_worker.KNOWN, math_worker.UNKNOWN) != math_worker.KNOWN:
             return math.nan
-        return float(self._reply(math_worker.RIGHT, math_worker.WRONG) == math_worker.RIGHT)
+        return float(self._await_reply(math_worker.RIGHT, math_worker.WRONG) == math_worker.RIGHT)
 
     def alive(self) -> bool:
         """Whether it can judge another one."""
@@ -129,7 +129,7 @@ class VerifierWorker:
         self.process.kill()
         self.process.communicate()
 
-    def _reply(self, *words: str) -> str:
+    def _await_reply(self, *words: str) -> str:
         """The next reply; empty where it is none of the words, and the process is ended: its next one could answer
         another question.
         """

@@ -42,7 +42,7 @@ class Generations(Table):
         return ~frame.duplicated(["problem_id", "temperature", "sample"])
 
     @pa.dataframe_check(error="one greedy answer to a problem")
-    def one_greedy(cls, frame: pd.DataFrame) -> pd.Series:
+    def has_one_greedy_answer(cls, frame: pd.DataFrame) -> pd.Series:
         """At temperature 0 every sample would be the same."""
         return (frame["temperature"] > 0) | (frame["sample"] == 0)
 

@@ -63,7 +63,7 @@ class HeldOut(Table):
         return solutions or (columns >= OF_PAIRS and columns.isdisjoint(OF_SOLUTIONS | OF_STEPS))
 
     @pa.dataframe_check(error="a label and three probabilities for each step")
-    def steps_fit(cls, frame: pd.DataFrame) -> pd.Series:
+    def has_matching_step_lists(cls, frame: pd.DataFrame) -> pd.Series:
         """All lists of a row have one length."""
         lists = frame[[name for name in (*sorted(OF_STEPS), "truth") if name in frame]]
         return pd.Series([len({len(values) for values in row}) <= 1 for row in lists.to_numpy()], index=frame.index)

@@ -42,7 +42,7 @@ class Judgements(Table):
         return frame["order"].map(lambda order: np.array_equal(np.sort(order), np.arange(len(order)))).astype(bool)
 
     @pa.dataframe_check(error="value is a JSON object")
-    def value_is_read(cls, frame: pd.DataFrame) -> pd.Series:
+    def has_json_value(cls, frame: pd.DataFrame) -> pd.Series:
         """It can be read."""
         return frame["value"].map(_is_json_object).astype(bool)
 

@@ -101,7 +101,7 @@ class Comparisons(Table):
     person: Series[str] | None
 
     @pa.dataframe_check(error="a message as JSON with role and content, or an empty text")
-    def messages_are_read(cls, frame: pd.DataFrame) -> pd.Series:
+    def has_valid_messages(cls, frame: pd.DataFrame) -> pd.Series:
         """Each can be read; both columns or none."""
         columns = [name for name in ("chosen_message", "rejected_message") if name in frame]
         if len(columns) < 2:
@@ -109,12 +109,12 @@ class Comparisons(Table):
         return frame[columns].map(lambda text: text == "" or is_messages(f"[{text}]")).all(axis=1)
 
     @pa.dataframe_check(error="scores of both responses, or of neither")
-    def scores_of_both(cls, frame: pd.DataFrame) -> bool:
+    def has_both_scores(cls, frame: pd.DataFrame) -> bool:
         """Both columns or none."""
         return ("chosen_score" in frame) == ("rejected_score" in frame)
 
     @pa.dataframe_check(error="a list of token ids for both responses, or for neither")
-    def tokens_of_both(cls, frame: pd.DataFrame) -> pd.Series:
+    def has_both_token_lists(cls, frame: pd.DataFrame) -> pd.Series:
         """Both columns or none; in each row at least one token, none negative, or null for texts that nobody
         sampled.
         """

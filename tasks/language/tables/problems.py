@@ -55,7 +55,7 @@ class Questions(Table):
         return ~last.str.startswith("#### ") | (last == "#### " + frame["answer"])
 
     @pa.dataframe_check(error="history is JSON of messages, columns a JSON object, each or empty")
-    def json_is_read(cls, frame: pd.DataFrame) -> pd.Series:
+    def has_valid_json(cls, frame: pd.DataFrame) -> pd.Series:
         """Both can be read."""
         good = pd.Series(True, index=frame.index)
         for name, check in (("history", is_messages), ("columns", _is_json_object_or_empty)):
@@ -83,7 +83,7 @@ class Demonstrations(Table):
     text: Series[str]
 
     @pa.dataframe_check(error="messages with a turn of the assistant, or a text, and not both")
-    def one_of_both(cls, frame: pd.DataFrame) -> pd.Series:
+    def has_messages_or_text(cls, frame: pd.DataFrame) -> pd.Series:
         """Each row has something to learn from."""
         read = frame["messages"].map(is_messages).astype(bool)
         answered = frame["messages"].str.contains('"role": "assistant"', regex=False)

@@ -20,7 +20,7 @@ class Responses(Table):
     ended: Series[bool]
 
     @pa.dataframe_check(error="one log-probability, at most 0, for each token")
-    def one_logp_a_token(cls, frame: pd.DataFrame) -> pd.Series:
+    def has_logp_for_each_token(cls, frame: pd.DataFrame) -> pd.Series:
         """Lists match in length, and log-probabilities are log-probabilities."""
         pairs = zip(frame["tokens"], frame["logps"], strict=True)
         return pd.Series([len(t) == len(p) > 0 and max(p) <= 0 for t, p in pairs], index=frame.index)

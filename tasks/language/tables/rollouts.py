@@ -37,7 +37,7 @@ class RolloutTable(Table):
     reference_logps: Series[object] | None
 
     @pa.dataframe_check(error="lists of one length, that of the answer or less, and at least one")
-    def one_entry_a_token(cls, frame: pd.DataFrame) -> pd.Series:
+    def has_entry_for_each_token(cls, frame: pd.DataFrame) -> pd.Series:
         """Every list of an answer has an entry for each of its tokens."""
         lists = frame[[name for name in (*BY_TOKEN, *LATER) if name in frame]]
         sizes = lists.map(len)
@@ -45,7 +45,7 @@ class RolloutTable(Table):
         return sizes.eq(sizes["tokens"], axis=0).all(axis=1) & fits
 
     @pa.dataframe_check(error="log-probabilities are at most 0")
-    def log_probabilities(cls, frame: pd.DataFrame) -> pd.Series:
+    def has_valid_logps(cls, frame: pd.DataFrame) -> pd.Series:
         """They are log-probabilities."""
         return frame["logps"].map(max) <= 0
 

@@ -43,7 +43,7 @@ class Solutions(Table):
     good: Series[object] | None
 
     @pa.dataframe_check(error="one label for each step, each -1, 0 or 1; the steps' ends rise to the last token")
-    def steps_fit(cls, frame: pd.DataFrame) -> pd.Series:
+    def has_matching_step_lists(cls, frame: pd.DataFrame) -> pd.Series:
         """Labels, and truth where it is there, are as many as ends."""
         return frame.apply(_has_matching_steps, axis=1) if len(frame) else pd.Series(dtype=bool)
 

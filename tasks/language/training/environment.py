@@ -107,7 +107,7 @@ class SamplingEnvironment:
             steps,
         )
 
-    def check_judged(self, indices: Sequence[int], experience: Experience) -> None:
+    def check_unjudged_share(self, indices: Sequence[int], experience: Experience) -> None:
         """TrainingError where more of the responses to the prompts at `indices` have no reward than the section's limit
         allows.
 
@@ -120,7 +120,9 @@ class SamplingEnvironment:
         for row in rows:
             parts = {name: values[row].item() for name, values in experience.parts.items()}
             lacking.update(
-                self.judge.lacking(self.rows[indices[int(experience.completions.owner[row])]]["reward"], parts)
+                self.judge.list_missing_rewards(
+                    self.rows[indices[int(experience.completions.owner[row])]]["reward"], parts
+                )
             )
         [(name, count)] = lacking.most_common(1) or [("reward", len(rows))]
         failed = (
@@ -161,9 +163,9 @@ class SamplingEnvironment:
             judged.parts,
             steps=judged.steps,
         )
-        return self.paid_by_line(indices, experience) if by_line else experience, judged
+        return self.pay_rewards_by_line(indices, experience) if by_line else experience, judged
 
-    def paid_by_line(self, indices: Sequence[int], experience: Experience) -> Experience:
+    def pay_rewards_by_line(self, indices: Sequence[int], experience: Experience) -> Experience:
         """The same responses with rewards paid as they are earned: at each line's end, by how much the line raised the
         worth.
 
@@ -206,7 +208,7 @@ class SamplingEnvironment:
             for row in range(min(SHOWN, len(batch)))
         )
 
-    def of_step(self, step: int, count: int) -> list[int]:
+    def get_step_indices(self, step: int, count: int) -> list[int]:
         """The places of step `step`'s `count` prompts: each prompt comes once an epoch, in that epoch's own order."""
         indices = []
         orders: dict[int, list[int]] = {}

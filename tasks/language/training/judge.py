@@ -72,7 +72,7 @@ class Judge:
         """Whether the reward model is one of steps."""
         return self.scorer is not None and _is_process_reward_model(self.scorer)
 
-    def grading(self) -> "Judge":
+    def copy_with_rubric(self) -> "Judge":
         """The same judge, which also computes the rubric's points of every answer."""
         return Judge(
             self.weights,
@@ -94,7 +94,7 @@ class Judge:
             ):
                 raise DataError(f"prompts: {row['prompt_id']}: {wrong}")
 
-    def lacking(self, reward: str, parts: Mapping[str, float]) -> list[str]:
+    def list_missing_rewards(self, reward: str, parts: Mapping[str, float]) -> list[str]:
         """Why a response has no reward: the rewards that count for its prompt, which asks for `reward`, and are nan
         among its `parts`.
 
@@ -158,11 +158,11 @@ class Judge:
             left = [index for index, kind in enumerate(kinds) if not self.weights[kind].get("rubric")]
             points = torch.tensor([rubric(answered[index]) for index in left])
             parts.setdefault("rubric", torch.zeros(len(texts)))[left] = points
-        self._tell_unreadable(prompts, parts["verifiable"])
-        steps = None if at_ends is None else self._steps(kinds, at_ends, others)
+        self._warn_of_unreadable_answers(prompts, parts["verifiable"])
+        steps = None if at_ends is None else self._build_step_rewards(kinds, at_ends, others)
         return weighted_rewards.Rewards(total, others, parts, steps)
 
-    def _tell_unreadable(self, prompts: Sequence[Record], right: Tensor) -> None:
+    def _warn_of_unreadable_answers(self, prompts: Sequence[Record], right: Tensor) -> None:
         """A line on standard error for each prompt that has no reward since its answer is no reference that can be
         read.
         """
@@ -176,7 +176,7 @@ class Judge:
                 )
                 print(text, file=sys.stderr, flush=True)
 
-    def _steps(self, kinds: Sequence[str], at_ends: Tensor, others: Tensor) -> StepRewards:
+    def _build_step_rewards(self, kinds: Sequence[str], at_ends: Tensor, others: Tensor) -> StepRewards:
         """The rewards of steps and of responses, with what each weighs in the reward that is paid for the prompt."""
         weights = [self.weights[kind] for kind in kinds]
         process = [prompt_weights.get("process", 0.0) for prompt_weights in weights]

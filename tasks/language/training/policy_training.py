@@ -81,12 +81,12 @@ class Trainee:
 
     def collect(self, step: int, by_line: bool = False) -> Experience:
         """Judged responses to the step's prompts; some of them are kept with the run as a table now and then."""
-        indices = self.training_problems.of_step(step, self.config.prompts_per_step)
+        indices = self.training_problems.get_step_indices(step, self.config.prompts_per_step)
         experience = self.training_problems.sample(indices, self.config.samples, step, by_line)
         tracking.record_metrics(self.training_problems.judge.seconds(), step)
         if self.config.show_every and (step == 1 or step % self.config.show_every == 0):
             tracking.record_table(self.training_problems.shown(indices, experience), f"samples/step-{step:05d}.json")
-        self.training_problems.check_judged(indices, experience)
+        self.training_problems.check_unjudged_share(indices, experience)
         return replace(experience, logged={**experience.logged, **compute_lengths_by_correctness(experience)})
 
     def collect_by_line(self, step: int) -> Experience:
@@ -182,7 +182,7 @@ class Watch:
         metrics = self.trainee.evaluate()
         self.latest |= metrics
         if self.config.keep == "best":
-            self.best.offer(metrics["eval_reward"], self.trainee.trained.weights)
+            self.best.update_if_better(metrics["eval_reward"], self.trainee.trained.weights)
 
     def state_dict(self) -> dict[str, Tensor]:
         """The latest values and the best weights."""
@@ -223,5 +223,5 @@ def open_trainee(stage: str, config: PolicyConfig, sources: Sources) -> Iterator
     ):
         rounded = trained.rounded() if config.sampler_precision == "bf16" else None
         training = SamplingEnvironment(trained.model, tokenizer, prompts, judge, config, rounded)
-        validating = SamplingEnvironment(trained.model, tokenizer, held_out, judge.grading(), config)
+        validating = SamplingEnvironment(trained.model, tokenizer, held_out, judge.copy_with_rubric(), config)
         yield Trainee(config, trained, tokenizer, training, validating, checkpoints)

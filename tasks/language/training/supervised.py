@@ -131,7 +131,7 @@ class Encoded:
                 tokens, learned = encode_demonstration(tokenizer, row["messages"], row["text"], config.learn_end)
             except DataError as error:
                 raise DataError(f"demonstrations: row {number} ({row['demonstration_id']}): {error}") from None
-            self._add(tokens, learned, config)
+            self._add_demonstration(tokens, learned, config)
         if self.dropped or self.truncated:
             print(
                 f"{stage}: of {len(table)} demonstrations {self.truncated} were cut off at {stage}.max_length = "
@@ -147,7 +147,7 @@ class Encoded:
                 "or have nothing to learn"
             )
 
-    def _add(self, tokens: list[int], learned: list[bool], config: SupervisedConfig) -> None:
+    def _add_demonstration(self, tokens: list[int], learned: list[bool], config: SupervisedConfig) -> None:
         long = config.max_length is not None and len(tokens) > config.max_length
         if long:
             kept = slice(config.max_length) if config.truncation == "right" else slice(-(config.max_length or 0), None)

@@ -39,7 +39,7 @@ class TrainedModel(Generic[Model]):
         self.model = loaded("bfloat16" if small else "float32")
         self._add_adapter(self.model)
         if distributed.is_model_sharded():
-            self._divide()
+            self._shard_model()
         set_precision(self.model, config.precision)
         if config.gradient_checkpointing:
             try:
@@ -90,7 +90,7 @@ class TrainedModel(Generic[Model]):
                 set_precision(self.model, "pure_bf16")
             models.save_model(self.model, tokenizer, out)
 
-    def _divide(self) -> None:
+    def _shard_model(self) -> None:
         """Have the processes divide the model; of one with a new head on its body, the body alone."""
         if self.adapter is not None:
             raise ConfigError(

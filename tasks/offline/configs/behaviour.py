@@ -24,14 +24,14 @@ class BehaviourTraining(Config):
 
     @field_validator("id", mode="before")
     @classmethod
-    def _is_quoted(cls, name: object) -> object:
+    def _check_id_is_quoted(cls, name: object) -> object:
         if isinstance(name, dict):  # YAML takes what stands before a colon for a key
             raise ValueError(f'expected text in quotes where it has braces, such as "{wrappers.EXAMPLE}"')
         return name
 
     @field_validator("id")
     @classmethod
-    def _has_wrappers(cls, name: str | None) -> str | None:
+    def _check_id_and_wrappers(cls, name: str | None) -> str | None:
         if name is not None:
             wrappers.check_environment_name(name)
         return name

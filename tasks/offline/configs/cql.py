@@ -48,6 +48,6 @@ class CqlConfig(QConfig):
 
     @field_validator("fine_tuning")
     @classmethod
-    def _is_reached(cls, value: TuningConfig, info: ValidationInfo) -> TuningConfig:
+    def _check_fine_tuning_starts(cls, value: TuningConfig, info: ValidationInfo) -> TuningConfig:
         check_fine_tuning_is_reached(value, info.data)
         return value

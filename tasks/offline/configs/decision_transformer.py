@@ -83,7 +83,7 @@ class DecisionTransformerConfig(LearnerConfig):
 
     @field_validator("heads")
     @classmethod
-    def _divide_width(cls, value: int, info: ValidationInfo) -> int:
+    def _check_heads_divide_width(cls, value: int, info: ValidationInfo) -> int:
         """Of a new trunk; one from a language model has its own sizes."""
         width, variants = info.data.get("width", value), info.data.get("variants", {})
         if all(variant.init != "language" for variant in variants.values()) and width % value:

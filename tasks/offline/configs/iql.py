@@ -34,6 +34,6 @@ class IqlConfig(LearnerConfig):
 
     @field_validator("fine_tuning")
     @classmethod
-    def _is_reached(cls, value: FineTuningConfig, info: ValidationInfo) -> FineTuningConfig:
+    def _check_fine_tuning_starts(cls, value: FineTuningConfig, info: ValidationInfo) -> FineTuningConfig:
         check_fine_tuning_is_reached(value, info.data)
         return value

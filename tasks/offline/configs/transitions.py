@@ -23,7 +23,7 @@ class EpisodeDataset(Config):
 
     @field_validator("location")
     @classmethod
-    def _is_where_changes_are_noticed(cls, value: str | None, info: ValidationInfo) -> str | None:
+    def _check_import_location(cls, value: str | None, info: ValidationInfo) -> str | None:
         if value is None and info.data.get("source", "random") not in RECORDED:
             raise ValueError("expected text of what is imported")
         if info.data.get("source") in ("minari", "d4rl") and not is_path_inside_folder(str(value)):
@@ -32,7 +32,7 @@ class EpisodeDataset(Config):
 
     @field_validator("episodes")
     @classmethod
-    def _what_is_played_has_an_end(cls, value: int | None, info: ValidationInfo) -> int | None:
+    def _check_recording_has_limit(cls, value: int | None, info: ValidationInfo) -> int | None:
         played = info.data.get("source") in ("random", "medium", "medium-expert", "expert")
         if played and value is None and info.data.get("steps", 1) is None:
             raise ValueError("expected a whole number of at least 1 here or in steps")
@@ -47,7 +47,7 @@ class Scale(Config):
 
     @field_validator("maximum")
     @classmethod
-    def _is_above(cls, value: float, info: ValidationInfo) -> float:
+    def _check_maximum_above_minimum(cls, value: float, info: ValidationInfo) -> float:
         if value <= info.data.get("minimum", -float("inf")):
             raise ValueError(f"expected a number above minimum = {info.data['minimum']}")
         return value

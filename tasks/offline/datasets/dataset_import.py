@@ -253,7 +253,13 @@ def _adapt_to_environment(recorded: Sequence[Episode], environment: str) -> list
             index, expected = refused
             got = f"got {episode.actions[index]:g} at step {index[0]}"
             raise BadEpisode(number, "actions", f"{expected} expected, {got}")
-        ours.append(replace(episode, observations=env.flat(seen), actions=env.inward(episode.actions)))
+        ours.append(
+            replace(
+                episode,
+                observations=env.flatten_recorded_observations(seen),
+                actions=env.scale_recorded_actions(episode.actions),
+            )
+        )
     return ours
 
 

@@ -52,26 +52,26 @@ class Checked(gymnasium.Wrapper[Any, Any, Any, Any]):
         """The first observation, and what the environment passes beside it."""
         self.seed, self.later = (self.seed, self.later + 1) if seed is None else (seed, 0)
         self.steps, self.spent = 0, 0.0
-        pair = self._ask(lambda: self.env.reset(seed=seed, options=options))
+        pair = self._call_within_time_limit(lambda: self.env.reset(seed=seed, options=options))
         if not isinstance(pair, tuple) or len(pair) != 2:
-            self._refuse(f"expected a pair (observation, info), got {format_value_and_type(pair)}")
-        self._check(pair[0])
+            self._raise_data_error(f"expected a pair (observation, info), got {format_value_and_type(pair)}")
+        self._check_observation(pair[0])
         return pair
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
         """One step."""
         self.steps += 1
-        parts = self._ask(lambda: self.env.step(action))
+        parts = self._call_within_time_limit(lambda: self.env.step(action))
         if not isinstance(parts, tuple) or len(parts) != 5:
             expected = "(observation, reward, terminated, truncated, info)"
-            self._refuse(f"expected {expected}, got {format_value_and_type(parts)}")
+            self._raise_data_error(f"expected {expected}, got {format_value_and_type(parts)}")
         seen, reward, terminated, truncated, info = parts
-        self._check(seen)
-        ended = self._flag("terminated", terminated)
-        cut = self._flag("truncated", truncated) or (self.steps >= self.limit and not ended)
-        return seen, self._paid(reward), ended, cut, info
+        self._check_observation(seen)
+        ended = self._convert_flag("terminated", terminated)
+        cut = self._convert_flag("truncated", truncated) or (self.steps >= self.limit and not ended)
+        return seen, self._convert_reward(reward), ended, cut, info
 
-    def _ask(self, answer: Callable[[], Any]) -> Any:
+    def _call_within_time_limit(self, answer: Callable[[], Any]) -> Any:
         """What the environment answers, in time."""
         began = time.monotonic()
         try:
@@ -86,19 +86,23 @@ class Checked(gymnasium.Wrapper[Any, Any, Any, Any]):
         except StageError:  # a line of its own
             raise
         except (Exception, SystemExit) as error:  # whatever runs in it
-            raise DataError(f"{self._where()}: {type(error).__name__}: {error}".removesuffix(": ")) from error
+            raise DataError(
+                f"{self._describe_position()}: {type(error).__name__}: {error}".removesuffix(": ")
+            ) from error
         else:
             self.spent += time.monotonic() - began
             if self.spent < self.seconds:
                 return result
         limit = f"{self.seconds:g} s, or an attribute max_seconds of the environment"
-        self._refuse(f"the episode took longer than {self.spent:.4g} s in the environment; expected at most {limit}")
+        self._raise_data_error(
+            f"the episode took longer than {self.spent:.4g} s in the environment; expected at most {limit}"
+        )
 
-    def _check(self, seen: Any) -> None:
+    def _check_observation(self, seen: Any) -> None:
         if (wrong := find_observation_fault(self.space, seen, "the observation")) is not None:
-            self._refuse(wrong)
+            self._raise_data_error(wrong)
 
-    def _paid(self, reward: Any) -> float:
+    def _convert_reward(self, reward: Any) -> float:
         """The reward, also where it is an array of one number; a text is none."""
         if type(reward) is float and abs(reward) <= MOST:
             return reward
@@ -107,23 +111,23 @@ class Checked(gymnasium.Wrapper[Any, Any, Any, Any]):
         except (TypeError, ValueError, OverflowError, RuntimeError):
             value = float("nan")
         if not abs(value) <= MOST:
-            self._refuse(f"the reward: expected one finite number, got {format_value_and_type(reward)}")
+            self._raise_data_error(f"the reward: expected one finite number, got {format_value_and_type(reward)}")
         return value
 
-    def _flag(self, name: str, value: Any) -> bool:
+    def _convert_flag(self, name: str, value: Any) -> bool:
         if isinstance(value, bool | np.bool_):
             return bool(value)
         plain = np.asarray(value)
         if plain.size != 1 or plain.dtype.kind not in "biuf" or plain.item() not in (0, 1):
-            self._refuse(f"{name}: expected true or false, got {format_value_and_type(value)}")
+            self._raise_data_error(f"{name}: expected true or false, got {format_value_and_type(value)}")
         return bool(plain.item())
 
-    def _where(self) -> str:
+    def _describe_position(self) -> str:
         episode = f"episode {self.later + 1} from seed {self.seed} on" if self.later else f"seed {self.seed}"
         return f"environment {self.name}: {episode}, {f'step {self.steps}' if self.steps else 'reset'}"
 
-    def _refuse(self, what: str) -> NoReturn:
-        raise DataError(f"{self._where()}: {what}")
+    def _raise_data_error(self, what: str) -> NoReturn:
+        raise DataError(f"{self._describe_position()}: {what}")
 
 
 def _get_time_limit(value: Any, name: str) -> float:

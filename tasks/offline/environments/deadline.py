@@ -32,10 +32,10 @@ class Alarm:
         self.due = due
         if self.thread is None and due < inf and _handler_is_free():
             signal.signal(SIGNAL, self._interrupt)
-            self.thread = threading.Thread(target=self._look, name="deadline", daemon=True)
+            self.thread = threading.Thread(target=self._watch_deadline, name="deadline", daemon=True)
             self.thread.start()
 
-    def _look(self) -> None:
+    def _watch_deadline(self) -> None:
         never = threading.Event()
         while True:
             never.wait(TICK)  # time.sleep may be another's: tests replace it

@@ -33,7 +33,7 @@ def render_episode_gif(environment: str, player: Player, seed: int) -> tuple[byt
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pygame draws to memory
     camera = Camera()
     played = play_seeded_episodes(environment, player, 1, seed, camera)
-    return camera.gif(), played
+    return camera.encode_gif(), played
 
 
 class Camera:
@@ -55,10 +55,10 @@ class Camera:
             self.rate = float(scene.metadata.get("render_fps", SLOW))
             self.every = max(1, round(self.rate / FRAMES_A_SECOND))
         if self.steps % self.every == 0:
-            self.frames.append(self._frame(inner))
+            self.frames.append(self._draw_frame(inner))
         self.steps += 1
 
-    def _frame(self, inner: Any) -> Image.Image:
+    def _draw_frame(self, inner: Any) -> Image.Image:
         if isinstance(inner, GraphEnv):
             return _draw_graph_walk(GRAPH.successors, GRAPH.goal, self.trail)
         if isinstance(inner, KeyToDoorEnv):
@@ -79,7 +79,7 @@ class Camera:
         except Exception:  # whatever runs in it: the numbers of an episode do not hang on its picture
             return _downscale_image(_make_canvas()[0])
 
-    def gif(self) -> bytes:
+    def encode_gif(self) -> bytes:
         """The frames, as many as fit."""
         step = ceil(len(self.frames) / FRAMES)
         while True:

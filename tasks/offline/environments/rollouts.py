@@ -107,7 +107,7 @@ class EpisodeOutcomes:
     @property
     def returns(self) -> NDArray[np.float64]:
         """Each episode's sum of rewards, undiscounted: (E,)."""
-        return self.discounted(1.0)
+        return self.compute_discounted_returns(1.0)
 
     @property
     def lengths(self) -> NDArray[np.int64]:
@@ -119,7 +119,7 @@ class EpisodeOutcomes:
         """Whether each episode would have gone on: (E,)."""
         return np.array([episode.truncations[-1] for episode in self.episodes])
 
-    def discounted(self, gamma: float) -> NDArray[np.float64]:
+    def compute_discounted_returns(self, gamma: float) -> NDArray[np.float64]:
         """Each episode's sum of gamma^t r_t, from its first step on: (E,)."""
         return np.array([episode.rewards @ gamma ** np.arange(len(episode)) for episode in self.episodes])
 

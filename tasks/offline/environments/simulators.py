@@ -117,7 +117,7 @@ class Plain(gymnasium.Wrapper[Any, Any, Any, Any]):
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Seen, Info]:
         """The first observation, flat."""
         seen, info = self.env.reset(seed=seed, options=options)
-        return self._flat(seen), info
+        return self._flatten_observation(seen), info
 
     def step(self, action: Any) -> tuple[Seen, float, bool, bool, Info]:
         """One step of the environment with the action that `action` stands for."""
@@ -127,12 +127,12 @@ class Plain(gymnasium.Wrapper[Any, Any, Any, Any]):
             own_action = self.middle + self.reach * np.clip(action, -1, 1)
             own_action = np.rint(own_action).astype(self.own_actions.dtype) if self.whole else own_action
         seen, reward, terminated, truncated, info = self.env.step(own_action)
-        return self._flat(seen), float(reward), terminated, truncated, info
+        return self._flatten_observation(seen), float(reward), terminated, truncated, info
 
-    def _flat(self, seen: Any) -> Seen:
+    def _flatten_observation(self, seen: Any) -> Seen:
         return np.asarray(seen if self.boxed else spaces.flatten(self.own_observations, seen), dtype=np.float32)
 
-    def inward(self, actions: NDArray[Any]) -> NDArray[Any]:
+    def scale_recorded_actions(self, actions: NDArray[Any]) -> NDArray[Any]:
         """The environment's own actions, (T, A) or (T,), as `step` takes them; values that are not finite stay so."""
         if isinstance(self.own_actions, spaces.Discrete):
             return actions - int(self.own_actions.start)
@@ -159,7 +159,7 @@ class Plain(gymnasium.Wrapper[Any, Any, Any, Any]):
         middle, reach = float(self.middle[position[1:]]), float(self.reach[position[1:]])
         return position, f"a {'whole ' * self.whole}number within [{middle - reach:g}, {middle + reach:g}]"
 
-    def flat(self, observations: Mapping[str, NDArray[Any]]) -> Seen:
+    def flatten_recorded_observations(self, observations: Mapping[str, NDArray[Any]]) -> Seen:
         """The environment's own observations, by the names of `parts`, one a step in each, as `step` gives them: (T +
         1, O).
         """

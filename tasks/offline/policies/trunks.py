@@ -49,7 +49,7 @@ class HuggingFace(nn.Module):
         return hidden if positions is None else hidden[:, positions]
 
     @torch.no_grad()
-    def knows_places(self) -> bool:
+    def is_position_dependent(self) -> bool:
         """Whether a vector's place changes the output: equal vectors then come out unequal."""
         hidden = self.eval()(torch.ones(1, 4, self.width))
         return not torch.allclose(hidden, hidden[:, :1], atol=1e-3)
@@ -92,7 +92,7 @@ def load_language_model(source: str | Path, revision: str | None) -> LanguageMod
     position_embedding = find_position_embedding(whole.base_model)
     positions = None if position_embedding is None else position_embedding.weight.detach().clone()
     trunk = HuggingFace(whole.base_model)
-    if trunk.knows_places():
+    if trunk.is_position_dependent():
         raise DataError(
             f"{source}: its position embeddings cannot be taken out; models like GPT-2 or Llama can be used"
         )

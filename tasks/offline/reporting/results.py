@@ -42,7 +42,7 @@ class VariantResult:
         return estimate_mean_over_seeds(self.returns)
 
     @property
-    def can_be_asked(self) -> bool:
+    def has_target(self) -> bool:
         """Whether it has targets."""
         return not isnan(self.target)
 

@@ -57,7 +57,7 @@ class Starts(Table):
     total: Series[float]
 
     @pa.dataframe_check(error="nothing is better than the optimum")
-    def optimum_is_one(cls, frame: pd.DataFrame) -> pd.Series:
+    def totals_within_optimum(cls, frame: pd.DataFrame) -> pd.Series:
         """Neither the policy nor the data beats the shortest path."""
         return (frame["total"] <= frame["optimum"]) & ~(frame["recorded"] > frame["optimum"])
 

@@ -36,7 +36,7 @@ def measure_true_return(environment: str, player: Player, played: EpisodeOutcome
     horizon = ceil(log(TAIL) / log(gamma)) if 0 < gamma < 1 else inf if gamma else 1
     if _compute_cut_share(played, horizon) and horizon < inf:
         played = play_seeded_episodes(environment, player, len(played.episodes), seed, limit=int(horizon))
-    return Truth(float(played.discounted(gamma).mean()), _compute_cut_share(played, horizon))
+    return Truth(float(played.compute_discounted_returns(gamma).mean()), _compute_cut_share(played, horizon))
 
 
 def _compute_cut_share(played: EpisodeOutcomes, horizon: float) -> float:

@@ -27,10 +27,10 @@ class VectorCollector:
 
     def collect(self, policy: Behaviour, steps: int, generator: torch.Generator) -> Rollout:
         """`steps` steps in each of them with the policy's random actions."""
-        rows = [self._step(policy, generator) for _ in range(steps)]
+        rows = [self._step_all_copies(policy, generator) for _ in range(steps)]
         return Rollout(*(torch.stack(column) for column in zip(*rows, strict=True)))
 
-    def _step(self, policy: Behaviour, generator: torch.Generator) -> tuple[torch.Tensor, ...]:
+    def _step_all_copies(self, policy: Behaviour, generator: torch.Generator) -> tuple[torch.Tensor, ...]:
         """One step in each: the row of a Rollout."""
         observations = torch.from_numpy(np.stack([seen[-1] for seen in self.observations]))
         actions = policy.sample(observations, generator)
@@ -46,17 +46,17 @@ class VectorCollector:
             self.actions[number].append(action)
             self.rewards[number].append(reward)
             if terminated or truncated:
-                self._finish(number, terminated)
+                self._finish_episode(number, terminated)
         terminations, ended = torch.tensor(ends).T
         return observations, actions, torch.tensor(rewards), torch.from_numpy(np.stack(after)), terminations, ended
 
-    def _finish(self, number: int, terminated: bool) -> None:
+    def _finish_episode(self, number: int, terminated: bool) -> None:
         """Keep the episode that ended there, and begin the next."""
         ended = make_episode(self.observations[number], self.actions[number], self.rewards[number], terminated)
         self.replay.append((self.steps, ended))
         self.observations[number], self.actions[number], self.rewards[number] = [self.scenes[number].reset()[0]], [], []
 
-    def ended_by(self, steps: int) -> list[Episode]:
+    def list_episodes_ended_by(self, steps: int) -> list[Episode]:
         """The episodes that had ended when `steps` steps were played, in the order of their ends; none in part."""
         return [finished for end, finished in self.replay if end <= steps]
 

@@ -81,14 +81,14 @@ class Explorer:
         self.hindsight, self.gamma, self.played, self.device = relabelling, gamma, 0, device
         self.replay = ReplayBuffer(self.spaces, config.replay, device)
         self.seed, self.episode = seed, list[EpisodeStep]()
-        self.observation = self._reset()
+        self.observation = self._reset_environment()
 
     def batches(self, size: int, *, replay: bool = True) -> Iterator[TransitionBatch]:
         """Batches from the memory, or without `replay` of the last steps, without end; the environment goes on by some
         steps before each.
         """
         while self.played < self.config.warmup:
-            self._step(self._random())
+            self._step_and_record(self._draw_random_action())
         while True:
             self.play()
             yield self.replay.batch(size, self.generator) if replay else self.replay.latest(size)
@@ -97,7 +97,7 @@ class Explorer:
         """The steps in the environment that belong to one gradient step."""
         for _ in range(self.config.steps):
             explores = torch.rand((), generator=self.generator) < self.epsilon()
-            self._step(self._random() if explores else self.act(self.observation))
+            self._step_and_record(self._draw_random_action() if explores else self.act(self.observation))
 
     def epsilon(self) -> float:
         """The share of random actions at present."""
@@ -115,38 +115,38 @@ class Explorer:
         """Take up what `state_dict` gave: play the episode again up to where it stood."""
         self.replay.load_state_dict(state)
         self.seed, self.played = int(state["seed"]), int(state["played"])
-        self.observation = self._reset()
+        self.observation = self._reset_environment()
         for action in state["actions_played"].to(self.device, copy=True):
-            self._move(action)
+            self._step_environment(action)
 
-    def _random(self) -> Tensor:
+    def _draw_random_action(self) -> Tensor:
         size = self.spaces.action
         if self.spaces.discrete:
             return torch.randint(size, (), generator=self.generator).to(self.device)
         return (2 * torch.rand(size, generator=self.generator) - 1).to(self.device)
 
-    def _step(self, action: Tensor) -> None:
-        step, truncated = self._move(action)
+    def _step_and_record(self, action: Tensor) -> None:
+        step, truncated = self._step_environment(action)
         before, after = self.preprocess(torch.stack([step.observation, step.following]))
         self.replay.add(before, action, step.reward, after, step.terminated)
         self.played += 1
         if step.terminated or truncated:
             if self.gamma is not None and step.terminated:
-                self.replay.refer(self._returns_to_go(self.gamma))
+                self.replay.set_references(self._compute_returns_to_go(self.gamma))
             if self.hindsight is not None:
-                self._add_in_hindsight(self.hindsight)
+                self._add_relabelled_episodes(self.hindsight)
             self.seed += 1
-            self.observation = self._reset()
+            self.observation = self._reset_environment()
 
-    def _move(self, action: Tensor) -> tuple[EpisodeStep, bool]:
+    def _step_environment(self, action: Tensor) -> tuple[EpisodeStep, bool]:
         """What the action led to, and whether the episode was cut off there."""
         observation, reward, terminated, truncated, _ = self.env.step(action.cpu().numpy())
-        following = self._tensor(observation)
+        following = self._convert_to_tensor(observation)
         self.episode.append(EpisodeStep(self.observation, action, reward, following, terminated))
         self.observation = following
         return self.episode[-1], truncated
 
-    def _add_in_hindsight(self, relabelling: Hindsight) -> None:
+    def _add_relabelled_episodes(self, relabelling: Hindsight) -> None:
         """The episode that has ended once more for each copy."""
         observations, actions, rewards, following, terminated = zip(*self.episode, strict=True)
         earned, ended = (torch.tensor(column).to(self.device) for column in (rewards, terminated))
@@ -155,18 +155,18 @@ class Explorer:
             before, after = self.preprocess(copy.observations), self.preprocess(copy.next_observations)
             self.replay.extend(replace(copy, observations=before, next_observations=after))
 
-    def _returns_to_go(self, gamma: float) -> Tensor:
+    def _compute_returns_to_go(self, gamma: float) -> Tensor:
         """What the episode so far earned from each of its steps on: (T,)."""
         earned = accumulate(
             reversed([step.reward for step in self.episode]), lambda rest, reward: reward + gamma * rest
         )
         return torch.tensor([*earned][::-1]).to(self.device)
 
-    def _reset(self) -> Tensor:
+    def _reset_environment(self) -> Tensor:
         self.episode = []
-        return self._tensor(self.env.reset(seed=self.seed)[0])
+        return self._convert_to_tensor(self.env.reset(seed=self.seed)[0])
 
-    def _tensor(self, observation: Any) -> Tensor:
+    def _convert_to_tensor(self, observation: Any) -> Tensor:
         return torch.from_numpy(observation).to(self.device)
 
 
@@ -200,30 +200,33 @@ class FineTuning:
         while True:
             self.drawn += 1
             if self.drawn <= self.after:
-                yield self._recorded(torch.randint(len(self.data), (size,), generator=generator))
+                yield self._get_recorded_rows(torch.randint(len(self.data), (size,), generator=generator))
                 continue
             self.explorer.play()
-            yield self._of_both(size, generator)
+            yield self._draw_mixed_batch(size, generator)
 
-    def _of_both(self, size: int, generator: torch.Generator) -> Referenced:
+    def _draw_mixed_batch(self, size: int, generator: torch.Generator) -> Referenced:
         recorded, replay = len(self.data), self.explorer.replay
         if self.share is None:
             rows = torch.randint(recorded + replay.kept, (size,), generator=generator)
             first = (rows < recorded).to(self.data.device)
             return merge_batches_by_mask(
-                first, self._recorded(rows.clamp(max=recorded - 1)), self._played(rows.sub(recorded).clamp(min=0))
+                first,
+                self._get_recorded_rows(rows.clamp(max=recorded - 1)),
+                self._get_replay_rows(rows.sub(recorded).clamp(min=0)),
             )
         played = min(max(1, round(self.share * size)), max(1, size - 1))
         of_data = torch.randint(recorded, (size - played,), generator=generator)
         return concatenate_batches(
-            self._recorded(of_data), self._played(torch.randint(replay.kept, (played,), generator=generator))
+            self._get_recorded_rows(of_data),
+            self._get_replay_rows(torch.randint(replay.kept, (played,), generator=generator)),
         )
 
-    def _recorded(self, rows: Tensor) -> Referenced:
+    def _get_recorded_rows(self, rows: Tensor) -> Referenced:
         rows = rows.to(self.data.device)
         return Referenced.of(self.data.rows(rows), self.reference[rows])
 
-    def _played(self, rows: Tensor) -> Referenced:
+    def _get_replay_rows(self, rows: Tensor) -> Referenced:
         return self.explorer.replay.rows(rows.to(self.data.device))
 
     def state_dict(self) -> dict[str, Tensor]:

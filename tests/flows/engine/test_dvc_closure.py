@@ -88,7 +88,7 @@ def test_the_closure_is_that_of_dvc_for_every_stage_of_this_repository() -> None
         by_name = {stage.name: stage for stage in stages}
         reached: set[str] = set()
         for wanted in [last, *([stage] for stage in [*last[::12], *between[::60]])]:
-            needed = pipeline.closure([stage.name for stage in wanted]).stages
+            needed = pipeline.load_upstream_closure([stage.name for stage in wanted]).stages
             reached |= needed.keys()
             below = {other.name for stage in wanted for other in (stage, *networkx.descendants(whole, stage))}
             assert needed.keys() == below

@@ -39,11 +39,11 @@ def alive(of: Group, number: int) -> str:
 
 def test_the_better_half_goes_on_at_each_rung() -> None:
     of = group()
-    assert (alive(of, 0), of.decided(0), of.decided(1)) == ("abcd", True, False)
+    assert (alive(of, 0), of.is_decided(0), of.is_decided(1)) == ("abcd", True, False)
     reach(of, 0, a0=0.1, b0=0.4, c0=0.3, d0=0.2)
-    assert (alive(of, 1), of.decided(1), of.decided(2)) == ("bc", True, False)
+    assert (alive(of, 1), of.is_decided(1), of.is_decided(2)) == ("bc", True, False)
     reach(of, 1, b0=0.5, c0=0.6)
-    assert (alive(of, 2), of.decided(2)) == ("c", True)
+    assert (alive(of, 2), of.is_decided(2)) == ("c", True)
     assert of.behind("d0", 1) == of.behind("d0", 2) == "at step 2 of 8 accuracy was 0.2; 0.3 goes on"
     assert of.behind("b0", 2) == "at step 4 of 8 accuracy was 0.5; 0.6 goes on"
     assert of.sentence({"a0": "behind", "b0": "behind", "c0": "ran", "d0": "behind"}) == (

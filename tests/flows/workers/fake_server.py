@@ -46,7 +46,7 @@ class FakeServer:
         self._answer()
         return self.holding
 
-    def announced(self) -> dict[str, dict[str, Any]]:
+    def list_announced_workers(self) -> dict[str, dict[str, Any]]:
         return self.facts
 
     def submit(self, pool: str, name: str, parameters: Mapping[str, Any], key: str) -> str:

@@ -53,7 +53,7 @@ class Fleet:
                 attempt = Attempt(self.server, run.id, root)  # type: ignore[arg-type]
                 attempt.status.worker = name
                 self.attempts.append(attempt)
-                attempt.perform()
+                attempt.run_attempt()
 
     def run(self, toy: Toy, *targets: str, with_patch: bool = False) -> dict[str, StageResult]:
         """Bring all stages, or these and what they need, up to date; those with a GPU run on workers."""

@@ -179,7 +179,7 @@ def test_an_out_that_is_missing_is_found(pipeline: Toy, twin: Path, fleet: Fleet
 
 
 def test_a_lost_attempt_is_made_again(pipeline: Toy, fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
-    perform, times = in_checkout.InCheckout.perform, []
+    perform, times = in_checkout.InCheckout.run_attempt, []
 
     def lost_at_first(self: in_checkout.InCheckout) -> None:
         times.append(self.job.stage)
@@ -187,7 +187,7 @@ def test_a_lost_attempt_is_made_again(pipeline: Toy, fleet: Fleet, monkeypatch: 
             self.attempt.stop("its worker was stopped", True)
         perform(self)
 
-    monkeypatch.setattr(in_checkout.InCheckout, "perform", lost_at_first)
+    monkeypatch.setattr(in_checkout.InCheckout, "run_attempt", lost_at_first)
     with fleet.worker(pipeline.root):
         assert states(fleet.run(pipeline)) == {"a": "ran", "b": "ran", "c": "ran"}
     assert times == ["b", "b", "c"]
@@ -201,7 +201,7 @@ def test_a_stage_whose_workers_are_always_lost_fails(
         self.attempt.stop("its worker was stopped", True)
         self.attempt.check()
 
-    monkeypatch.setattr(in_checkout.InCheckout, "perform", lost)
+    monkeypatch.setattr(in_checkout.InCheckout, "run_attempt", lost)
     with fleet.worker(pipeline.root):
         results = fleet.run(pipeline, "b")
     assert results["b"].reason == "worker w1: its worker was stopped; it was tried 3 times"

@@ -56,7 +56,7 @@ def test_an_attempt_that_begins_late_leaves_the_outs_alone(tmp_path: Path, other
     if other:
         note(tmp_path, other)
     late = submitted(server, tmp_path)
-    late.perform()
+    late.run_attempt()
     assert out.read_text() == "good\n"
     assert server.runs["run-0"].state == "CANCELLED", "it is not listed as running"
     assert not server.statuses["run-0"]["ended"], "and it reports no result"
@@ -66,7 +66,7 @@ def test_an_attempt_that_is_still_wanted_makes_the_outs(tmp_path: Path) -> None:
     """The control of the test above."""
     out, server = good(tmp_path), FakeServer()
     note(tmp_path)
-    submitted(server, tmp_path).perform()
+    submitted(server, tmp_path).run_attempt()
     assert out.read_text() == "new\n"
     assert server.runs["run-0"].state == "COMPLETED"
 
@@ -84,7 +84,7 @@ def test_an_attempt_given_up_at_the_moment_it_begins_does_not_begin(tmp_path: Pa
         return set_state(run, state, message, force)
 
     server.set_state = beaten  # type: ignore[method-assign]
-    assert late.perform() == 0
+    assert late.run_attempt() == 0
     assert out.read_text() == "good\n"
     assert server.runs["run-0"].state == "CANCELLED"
 
@@ -284,11 +284,11 @@ def test_an_attempt_with_a_damaged_input_is_made_again(tmp_path: Path, monkeypat
     server = FakeServer()
 
     class Place:
-        def perform(self) -> None:
+        def run_attempt(self) -> None:
             raise dvc_transfer.DamagedError("DVC's remote: x does not have the bytes of y, and was put aside")
 
     monkeypatch.setattr(attempt_module.Attempt, "_place", lambda *_: Place())
-    submitted(server, tmp_path).perform()
+    submitted(server, tmp_path).run_attempt()
     assert server.statuses["run-0"]["lost"] == "DVC's remote: x does not have the bytes of y, and was put aside"
     assert server.statuses["run-0"]["failure"] == ""
     assert server.runs["run-0"].state == "CRASHED"

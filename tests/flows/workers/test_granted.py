@@ -24,7 +24,7 @@ def job(**more: object) -> Job:
 def test_an_attempt_holds_its_devices_while_the_command_runs(attempt: Attempt) -> None:
     first = devices.lease_devices(["8"], 1)
     assert first is not None
-    with attempt.granted(job(gpu=1), {"A": "1"}, 77) as grant:
+    with attempt.hold_resource_grant(job(gpu=1), {"A": "1"}, 77) as grant:
         assert grant.environ == {"A": "1", "CUDA_VISIBLE_DEVICES": "9", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
         assert grant.keep[0] == 77
         assert attempt.status.devices == ["9"]
@@ -34,9 +34,9 @@ def test_an_attempt_holds_its_devices_while_the_command_runs(attempt: Attempt) -
 
 
 def test_a_stage_without_a_gpu_sees_none_and_one_behind_a_launcher_what_the_worker_sees(attempt: Attempt) -> None:
-    with attempt.granted(job(), {}) as grant:
+    with attempt.hold_resource_grant(job(), {}) as grant:
         assert grant.environ["CUDA_VISIBLE_DEVICES"] == ""
-    with attempt.granted(job(gpu=1, launcher="srun '--comment=a b'"), {"A": "1"}, 77) as grant:
+    with attempt.hold_resource_grant(job(gpu=1, launcher="srun '--comment=a b'"), {"A": "1"}, 77) as grant:
         assert (grant.environ, grant.keep, grant.launcher) == ({"A": "1"}, (77,), ("srun", "--comment=a b"))
         assert devices.list_device_holders(["8", "9"]) == {}
 
@@ -55,7 +55,7 @@ def test_an_attempt_that_must_end_waits_for_no_device(attempt: Attempt) -> None:
 
     attempt.phase = told  # type: ignore[method-assign]
     with pytest.raises(UnwantedError, match="its worker was stopped"):
-        attempt.granted(job(gpu=1), {}).__enter__()
+        attempt.hold_resource_grant(job(gpu=1), {}).__enter__()
     held_by = "held by grpo of /other (pid 1 on host)"
     assert seen == [f"waits for device 8, {held_by}; waits for device 9, {held_by}"]
     both.release()

@@ -99,15 +99,15 @@ def test_the_interface_is_as_the_server_has_it(api: Api) -> None:
     assert api.log(run, 0) == lines
     assert api.log(run, 440) == lines[440:]
     assert api.set_state(run, "RUNNING")
-    assert run in [one.id for one in api.flow_runs(["RUNNING"])]
+    assert run in [one.id for one in api.list_flow_runs(["RUNNING"])]
     assert api.set_state(run, "CANCELLED")
     assert api.flow_run(run).state == "CANCELLED"  # type: ignore[union-attr]
     assert api.flow_run("00000000-0000-0000-0000-000000000000") is None
-    api.announce("posttrain_worker_test", {"name": "w"})
-    api.announce("posttrain_worker_test", {"name": "w", "pool": "bare"})
-    assert api.announced()["posttrain_worker_test"] == {"name": "w", "pool": "bare"}
+    api.announce_worker("posttrain_worker_test", {"name": "w"})
+    api.announce_worker("posttrain_worker_test", {"name": "w", "pool": "bare"})
+    assert api.list_announced_workers()["posttrain_worker_test"] == {"name": "w", "pool": "bare"}
     api.withdraw("posttrain_worker_test")
-    assert "posttrain_worker_test" not in api.announced()
+    assert "posttrain_worker_test" not in api.list_announced_workers()
 
 
 def test_a_run_with_a_worker_in_the_same_folder(pipeline: Path, start: Start) -> None:

@@ -60,7 +60,7 @@ class Toy:
             loss = self.model(input_ids=tokens, labels=tokens).loss * (1 + torch.rand(()))
             loss.backward()
             self.optimizer.step()
-            self.best.offer(-loss.item(), self.model)
+            self.best.update_if_better(-loss.item(), self.model)
             yield {"loss": loss.item(), "best": self.best.score}
 
     def train(self, killed_after=None, key="a key"):
@@ -280,7 +280,7 @@ def test_the_best_weights_are_a_copy_and_survive_a_checkpoint():
 
     def offer(score, value):
         weight.data.fill_(value)
-        best.offer(score, model)
+        best.update_if_better(score, model)
 
     offer(float("nan"), 1.0)
     best.restore(model)

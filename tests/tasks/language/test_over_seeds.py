@@ -50,7 +50,7 @@ def test_means_and_changes_are_over_seeds() -> None:
     )
     change = merged.changes["dpo"]["strict_greedy"]
     assert change.estimate.mean == 0.375
-    assert change.side == 1
+    assert change.interval_sign == 1
     assert change.changes is None, "gained and lost are of one seed's answers"
 
 

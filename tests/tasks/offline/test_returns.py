@@ -122,7 +122,7 @@ def test_logits_claim_nothing_and_the_estimate_stands_beside_the_discounted_retu
     assert set(found.values["source"]) == {measured_tables.FITTED}
     assert (found.values["gamma"] == 0.9).all()
     policy = kinds.load_policy_of_any_kind(home / "bc" / "CartPole-v1-random" / "BC" / "seed-0")
-    truth = play_seeded_episodes("CartPole-v1", wrap_as_player(policy), 6, 50).discounted(0.9).mean()
+    truth = play_seeded_episodes("CartPole-v1", wrap_as_player(policy), 6, 50).compute_discounted_returns(0.9).mean()
     row = found.values.query("variant == 'BC' and seed == 0").iloc[0]
     assert row["truth"] == pytest.approx(truth)
     assert not row["converged"]

@@ -20,7 +20,7 @@ def test_sixty_random_walks_are_enough_for_the_shortest_path_from_every_start(tm
     played = play_seeded_episodes("graph", wrap_as_player(policy), len(starts), seed=0)
     assert (-played.returns).tolist() == simulators.GRAPH.distances[starts].tolist()
     assert metrics["Q-learning"]["return"] == pytest.approx(simulators.OPTIMA["graph"])
-    assert policy.values(played.initial).numpy() == pytest.approx(played.discounted(0.99), abs=1e-4)
+    assert policy.values(played.initial).numpy() == pytest.approx(played.compute_discounted_returns(0.99), abs=1e-4)
 
 
 def test_slippery_ice_is_crossed_after_watching_random_walks(tmp_path):

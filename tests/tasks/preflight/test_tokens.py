@@ -30,9 +30,9 @@ def words(made):
 def test_the_trained_tokens_are_shown(words):
     example = tokens.encode_demonstration(words, row("2 + 3?", "5")["messages"], "", learn_end=True)
     shown = tokens.split_into_spans(words, *example)
-    assert shown.coloured(False) == "<|user|>2 + 3?<|assistant|>[[5<|end|>]]"
-    assert shown.coloured(True) == "<|user|>2 + 3?<|assistant|>\033[32m5<|end|>\033[0m"
-    assert tokens.Spans([("\x1b[2Ja\nb", False)]).coloured(True) == "\\x1b[2Ja\nb", (
+    assert shown.mark_trained_text(False) == "<|user|>2 + 3?<|assistant|>[[5<|end|>]]"
+    assert shown.mark_trained_text(True) == "<|user|>2 + 3?<|assistant|>\033[32m5<|end|>\033[0m"
+    assert tokens.Spans([("\x1b[2Ja\nb", False)]).mark_trained_text(True) == "\\x1b[2Ja\nb", (
         "a file of somebody's has no power over the terminal"
     )
 
@@ -148,16 +148,24 @@ def compared(chosen, rejected, prompt_id="a"):
 
 def test_a_pair_is_shown_as_it_is_learned(words):
     """Each side's response is trained, to its end token, and cut where the stage cuts it."""
-    plain = [side.coloured(False) for side in tokens.encode_first_fitting_pair(words, [compared("5", "six")], DPO)]
+    plain = [
+        side.mark_trained_text(False) for side in tokens.encode_first_fitting_pair(words, [compared("5", "six")], DPO)
+    ]
     asked = "<|user|>2 + 3?<|assistant|>"
     assert plain == [f"{asked}[[5<|end|>]]", f"{asked}[[six<|end|>]]"]
     rows = [compared(LONG, "5"), compared("5", "6", "b")]
     length = len(words.encode("<|user|>2 + 3?<|assistant|>5<|end|>", add_special_tokens=False))
     [chosen, rejected] = tokens.encode_first_fitting_pair(words, rows, limited(DPO, length))
-    assert (chosen.coloured(False), rejected.coloured(False)) == (f"{asked}[[5<|end|>]]", f"{asked}[[6<|end|>]]")
+    assert (chosen.mark_trained_text(False), rejected.mark_trained_text(False)) == (
+        f"{asked}[[5<|end|>]]",
+        f"{asked}[[6<|end|>]]",
+    )
     cut = limited(DPO, length).model_copy(update={"truncation": "right"})
     [chosen, _] = tokens.encode_first_fitting_pair(words, [compared(LONG, "6")], cut)
-    assert chosen.coloured(False) == f"{asked}[[{words.decode(words.encode(LONG, add_special_tokens=False)[:2])}]]"
+    assert (
+        chosen.mark_trained_text(False)
+        == f"{asked}[[{words.decode(words.encode(LONG, add_special_tokens=False)[:2])}]]"
+    )
     assert tokens.encode_first_fitting_pair(words, rows, limited(DPO, 2)) == [], (
         "the stage itself says that none is left"
     )

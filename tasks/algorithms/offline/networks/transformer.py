@@ -32,17 +32,19 @@ class Block(nn.Module):
         if positions is not None:
             x, asking, query_positions = x[:, positions], seen[:, positions], positions
         key, value = self.key_value(seen).chunk(2, dim=-1)
-        query, key, value = (self._by_head(part) for part in (self.query(asking), key, value))
-        attended = self._attended(query, key, value, when > query_positions[:, None]).unflatten(0, (len(x), self.heads))
+        query, key, value = (self._split_heads(part) for part in (self.query(asking), key, value))
+        attended = self._compute_attention(query, key, value, when > query_positions[:, None]).unflatten(
+            0, (len(x), self.heads)
+        )
         x = x + dropout(self.out(attended.transpose(1, 2).flatten(2)), self.dropout, self.training)
         return x + dropout(self.down(self.up(self.forward_norm(x))), self.dropout, self.training)
 
-    def _by_head(self, x: Tensor) -> Tensor:
+    def _split_heads(self, x: Tensor) -> Tensor:
         """(B, T, W) to (B H, T, D)."""
         parts: Tensor = x.unflatten(-1, (self.heads, -1)).transpose(1, 2).flatten(0, 1)
         return parts
 
-    def _attended(self, query: Tensor, key: Tensor, value: Tensor, future: Tensor) -> Tensor:
+    def _compute_attention(self, query: Tensor, key: Tensor, value: Tensor, future: Tensor) -> Tensor:
         """(B H, P, D) of queries (B H, P, D), keys and values (B H, T, D); what is `future` (P, T) is not seen.
 
         For sequences this short, products are faster than torch's fused attention, whose gradient in bfloat16 takes

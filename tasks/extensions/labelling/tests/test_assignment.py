@@ -165,7 +165,7 @@ def test_progress_by_hand():
         office.judge("bert")
     assert office.assignment.progress(office.record, "anna") == Progress(4, 12, 16.0)  # 8 more at 2 seconds
     assert office.assignment.progress(office.record, "carl") == Progress(0, 10, 20.0)  # two have two people already
-    assert office.assignment.progress_of_all(office.record) == Progress(6, 24, 36.0)
+    assert office.assignment.compute_total_progress(office.record) == Progress(6, 24, 36.0)
 
 
 @hypothesis_settings(max_examples=25)

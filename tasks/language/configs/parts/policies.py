@@ -47,7 +47,7 @@ class SamplingConfig(Config):
 
     @field_validator("reward_files")
     @classmethod
-    def _changes_are_noticed(cls, value: str, info: ValidationInfo) -> str:
+    def _check_path_is_tracked(cls, value: str, info: ValidationInfo) -> str:
         for name, weight in info.data.get("reward", {}).items():
             if weight and is_python_reward(name) and not contains_reward_file(value, name):
                 raise ValueError(f"expected {name.partition(':')[0]} or a folder that holds it, since reward counts it")
@@ -88,7 +88,7 @@ class PolicyConfig(SamplingConfig):
 
     @field_validator("sampler_precision")
     @classmethod
-    def _differs_from_training(cls, value: str, info: ValidationInfo) -> str:
+    def _check_sampler_precision(cls, value: str, info: ValidationInfo) -> str:
         training = info.data.get("training")
         if value != "trainer" and training is not None and training.precision != "fp32":
             raise ValueError(
@@ -98,7 +98,7 @@ class PolicyConfig(SamplingConfig):
 
     @field_validator("evaluate_every")
     @classmethod
-    def _best_is_known(cls, value: int, info: ValidationInfo) -> int:
+    def _check_best_is_evaluated(cls, value: int, info: ValidationInfo) -> int:
         if info.data.get("keep") == "best" and not value:
             raise ValueError("expected at least 1 with keep best")
         return value

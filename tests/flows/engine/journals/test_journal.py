@@ -68,10 +68,10 @@ def test_a_journal_is_abandoned_when_its_writer_has_gone_and_its_own_process_doe
 ) -> None:
     written = Journal(tmp_path, "begin", run="1")
     reading = Reading(written.folder)
-    assert not reading.abandoned()
+    assert not reading.is_abandoned()
     assert journal.list_ended_journals(tmp_path) == []
     written.close()
-    assert reading.abandoned()
+    assert reading.is_abandoned()
     reading.close()
     subprocess.run([sys.executable, "-c", KILLED, tmp_path], check=False)
     first, second = journal.list_journals(tmp_path)

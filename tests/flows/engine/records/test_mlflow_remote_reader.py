@@ -118,13 +118,15 @@ def _answers_are_those_of_sql(clone: Clone, database: sqlite3.Connection) -> Non
             assert asked.head(nobody) is sql.head(nobody) is None
             assert asked.tags(nobody) == sql.tags(nobody) == {}
         assert asked.versions("posttrain.out.data/sft", 9) == sql.versions("posttrain.out.data/sft", 9) != []
-        assert {*asked.like("sft", "posttrain.outs", "a" * 32)} == {*sql.like("sft", "posttrain.outs", "a" * 32)}
-        assert asked.like("sft", "posttrain.outs", "a" * 32)[0] == clone.run_id
+        assert {*asked.list_stage_runs_with_tag("sft", "posttrain.outs", "a" * 32)} == {
+            *sql.list_stage_runs_with_tag("sft", "posttrain.outs", "a" * 32)
+        }
+        assert asked.list_stage_runs_with_tag("sft", "posttrain.outs", "a" * 32)[0] == clone.run_id
         assert asked.pipelines(None, None, clone_only=False) == sql.pipelines(None, None, clone_only=False)
         assert asked.pipelines(1, "language", clone_only=False) == sql.pipelines(1, "language", clone_only=False)
         assert asked.pipelines(None, "offline", clone_only=False) == []
         assert [head.id for head in asked.pipelines(None, None, clone_only=True)] == [clone.flow.parent]
-        assert asked.pipelines_beginning(ids[0][:8]) == sql.pipelines_beginning(ids[0][:8])
+        assert asked.list_pipelines_by_id_prefix(ids[0][:8]) == sql.list_pipelines_by_id_prefix(ids[0][:8])
         assert asked.stage_runs() == [clone.run_id]
         assert asked.model("no.model") is sql.model("no.model") is None
 
@@ -149,7 +151,7 @@ def test_pages_of_answers_are_all_read(
         model = records.model("m")
         assert model == LocalReader(database).model("m")
         assert model is not None
-        assert model.having("posttrain.hash", "h") == ["1", "2", "3", "4", "5"]
+        assert model.list_versions_with_tag("posttrain.hash", "h") == ["1", "2", "3", "4", "5"]
         assert model.runs["5"] == made[4]
 
 

@@ -100,7 +100,9 @@ def test_with_one_token_an_action_turns_and_tokens_agree(turns, tokens, lam, see
     own = {**PLAIN, "gamma": 0.9, "lam": lam}
     groups = torch.zeros(len(batch), dtype=torch.long)
     by_turns = compute_credit("advantage", batch, rewards, groups, values, **own)
-    at_tokens = compute_credit("advantage", batch, rewards, groups, batch.by_token(values), **{**own, "over": "tokens"})
+    at_tokens = compute_credit(
+        "advantage", batch, rewards, groups, batch.expand_to_tokens(values), **{**own, "over": "tokens"}
+    )
     assert torch.allclose(by_turns.advantages, at_tokens.advantages, atol=1e-5)
     longer = episodes(*turns, tokens=tokens)
     zeros = torch.zeros(longer.acts.shape)

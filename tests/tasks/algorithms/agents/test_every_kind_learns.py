@@ -82,7 +82,7 @@ def test_it_learns_to_say_what_was_shown(kind, one_thread):
     """At first one in eight actions is right by chance; the mean return of the last ten steps is of at most 2."""
     settings = replace(SETTINGS, **KINDS[kind])
     model = llama(0, vocab_size=8)
-    critic = TurnCritic(model) if settings.criticised else None
+    critic = TurnCritic(model) if settings.needs_critic else None
     optimizers = (
         Optimizer(model, 3e-3, 10**6, 1.0, OPTIMIZER),
         Optimizer(critic, 1e-2, 10**6, 1.0, OPTIMIZER) if critic is not None else None,

@@ -25,7 +25,7 @@ def test_places_of_actions():
     assert batch.taken.tolist() == [[True, True], [True, False]]
     assert batch.before.tolist() == [[1, 4], [0, 0]]
     assert batch.last.tolist() == [[3, 5], [1, 0]]
-    assert batch.by_token(torch.tensor([[0.5, 0.25], [2.0, 7.0]])).tolist() == [
+    assert batch.expand_to_tokens(torch.tensor([[0.5, 0.25], [2.0, 7.0]])).tolist() == [
         [0, 0, 0.5, 0.5, 0, 0.25],
         [0, 2, 0, 0, 0, 0],
     ]

@@ -54,12 +54,12 @@ def test_many_at_once_are_as_one_after_another(first):
 def test_what_was_earned_is_of_the_last_ones(count):
     replay = filled(count, capacity=10)
     assert (replay.columns.reference == -float("inf")).all()
-    replay.refer(torch.arange(3.0))
+    replay.set_references(torch.arange(3.0))
     latest = replay.latest(4)
     assert latest.reference.tolist() == [-float("inf"), 0.0, 1.0, 2.0]
     replay.add(torch.tensor([0.0]), torch.tensor(0), 0.0, torch.tensor([0.5]), False)
     assert replay.latest(2).reference.tolist() == [2.0, -float("inf")]
-    replay.refer(torch.arange(12.0))
+    replay.set_references(torch.arange(12.0))
     assert replay.latest(10).reference.tolist()[-2:] == [10.0, 11.0], "of more than there is room for, the last"
 
 

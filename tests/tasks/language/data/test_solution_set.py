@@ -38,7 +38,7 @@ def table(rows, tmp_path):
 
 def test_steps_are_labelled_at_their_ends(words, tmp_path):
     found = SolutionSet(table(ROWS[::-1], tmp_path), words, UNLIMITED, "process")
-    [batch] = found.in_order(8)
+    [batch] = found.iterate_in_order(8)
     assert found.answers == [[5, 6, 7], [5, 6, 7, 8], [9]], "by prompt; within one as the table has them"
     assert batch.at.nonzero().tolist() == [[0, 0], [0, 1], [0, 2], [1, 1], [1, 3], [2, 0]]
     assert batch.target[batch.at].argmax(1).tolist() == [2, 1, 2, 2, 0, 0]
@@ -50,13 +50,13 @@ def test_steps_are_labelled_at_their_ends(words, tmp_path):
 
 def test_shares_of_roll_outs_are_soft_labels(words, tmp_path):
     rows = [{**row, "good": [0.25] * len(row["ends"])} for row in ROWS]
-    [batch] = SolutionSet(table(rows, tmp_path), words, UNLIMITED, "process").in_order(8)
+    [batch] = SolutionSet(table(rows, tmp_path), words, UNLIMITED, "process").iterate_in_order(8)
     assert batch.target[batch.at].tolist() == [[0.75, 0.0, 0.25]] * 6
 
 
 def test_answers_are_labelled_at_every_token_or_at_the_last(words, tmp_path):
     found = SolutionSet(table(ROWS, tmp_path), words, UNLIMITED, "outcome")
-    [last] = found.in_order(8)
+    [last] = found.iterate_in_order(8)
     assert last.at.nonzero().tolist() == [[0, 3], [1, 2], [2, 0]]
     assert last.target[last.at].flatten().tolist() == [0, 1, 0]
     [every] = found.batches(2, 1, 0, "all")
@@ -88,7 +88,7 @@ def test_limits(words, tmp_path, truncation, answers, ends, counts):
     assert (found.answers, found.ends, (found.truncated, found.dropped)) == (answers, ends, counts)
     lengths = [len(found.asked[owner]) + len(answer) for owner, answer in zip(found.owner, found.answers, strict=True)]
     assert max(lengths) <= asked + 2
-    [batch] = found.in_order(8)
+    [batch] = found.iterate_in_order(8)
     assert int(batch.at.sum()) == sum(map(len, ends))
 
 

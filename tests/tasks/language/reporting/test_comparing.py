@@ -47,7 +47,7 @@ def test_the_parts_of_a_change_of_gold_are_tested_as_the_change_is():
     """Of 40 problems that both have right, 20 become gold; of the others nothing changes."""
     sft, dpo = measures([1] * 40 + [0] * 20, [0] * 60), measures([1] * 40 + [0] * 20, [1] * 20 + [0] * 40)
     found = compute_changes_to_baseline({"sft": sft, "dpo": dpo}, "sft")["dpo"]
-    sides = {metric: change.side for metric, change in found.items()}
+    sides = {metric: change.interval_sign for metric, change in found.items()}
     assert sides == {"strict_greedy": 0, "gold_greedy": 1, "gold_by_manner": 1, "gold_by_correctness": 0}
     assert found["gold_by_manner"].estimate.mean == pytest.approx(1 / 3)
 
@@ -65,7 +65,7 @@ def test_right_answers_to_problems_of_other_kinds_are_compared_problem_by_proble
         )
     folders = {name: tmp_path / name for name in right}
     found = compute_other_kind_changes(folders, "sft")["dpo"]
-    assert {metric: (change.side, change.estimate.mean) for metric, change in found.items()} == {
+    assert {metric: (change.interval_sign, change.estimate.mean) for metric, change in found.items()} == {
         "strict_greedy_longer": (-1, pytest.approx(-0.5)),
         "strict_greedy_larger": (0, pytest.approx(1 / 40)),
     }

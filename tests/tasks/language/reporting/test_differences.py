@@ -30,7 +30,7 @@ def test_differences_by_hand():
     assert set(found) == {"strict_greedy", "rubric_greedy"}
     greedy, points = found["strict_greedy"], found["rubric_greedy"]
     assert (greedy.changes.gained, greedy.changes.lost) == (2, 1)
-    assert (greedy.estimate.mean, greedy.side) == (0.25, 0)
+    assert (greedy.estimate.mean, greedy.interval_sign) == (0.25, 0)
     assert greedy.p == mcnemar_p_value(2, 1)
     assert points.changes is None
     assert points.estimate.mean == (8 + 5 + 2 + 9 - 6 - 5 - 3 - 8) / 4
@@ -42,13 +42,13 @@ def test_mark_interval_and_p_agree_and_are_corrected_for_the_number_of_policies(
     """15 gained and 5 lost: p 0.025, which stands alone and does not among three of which two are level."""
     alone = compute_holm_differences({"grpo": answered(15, 5)})["grpo"]
     assert alone.p == pytest.approx(0.0253, abs=1e-4)
-    assert (alone.side, alone.chance) == (1, CHANCE)
+    assert (alone.interval_sign, alone.chance) == (1, CHANCE)
     family = {"grpo": answered(15, 5), "dpo": answered(6, 6), "ppo": answered(7, 6)}
     found = compute_holm_differences(family)
     assert found["grpo"].p == pytest.approx(3 * 0.0253, abs=3e-4)
-    assert found["grpo"].side == 0
+    assert found["grpo"].interval_sign == 0
     for change in found.values():
-        assert (change.side != 0) == (change.p < CHANCE)
+        assert (change.interval_sign != 0) == (change.p < CHANCE)
         assert change.chance == pytest.approx(CHANCE / 3)
 
 
@@ -56,16 +56,16 @@ def test_a_split_of_which_p_is_above_5_percent_has_no_side():
     """30 gained and 17 lost: p 0.058. A bootstrap interval of this difference began above 0."""
     change = compute_holm_differences({"grpo": answered(30, 17)})["grpo"]
     assert change.p == pytest.approx(0.058, abs=5e-4)
-    assert change.side == 0
+    assert change.interval_sign == 0
 
 
 def test_a_small_gain_on_every_problem_is_sure_and_so_is_a_loss():
     base = table(range(60), strict_mean_at_8_t1=np.linspace(0, 0.9, 60))
     for step in (0.05, -0.05):
         [found] = compute_differences({"dpo": base + step}, base)["dpo"].values()
-        assert found.side == np.sign(step)
+        assert found.interval_sign == np.sign(step)
     [found] = compute_differences({"dpo": base}, base)["dpo"].values()
-    assert (found.side, found.estimate.mean, found.p) == (0, 0, 1.0)
+    assert (found.interval_sign, found.estimate.mean, found.p) == (0, 0, 1.0)
 
 
 def test_equal_within_a_margin_is_a_matter_of_the_interval():
@@ -73,16 +73,16 @@ def test_equal_within_a_margin_is_a_matter_of_the_interval():
         compute_holm_differences({"dpo": answered(5, 5, 2000)})["dpo"],
         compute_holm_differences({"dpo": answered(5, 5, 50)})["dpo"],
     )
-    assert close.within(0.01)
-    assert not wide.within(0.01)
-    assert not close.within(0.001)
+    assert close.is_within_margin(0.01)
+    assert not wide.is_within_margin(0.01)
+    assert not close.is_within_margin(0.001)
 
 
 def test_of_fewer_problems_nothing_is_tested():
     few = compute_holm_differences({"dpo": answered(FEWEST - 21, 0)})["dpo"]
-    assert (few.side, few.p) == (0, None)
+    assert (few.interval_sign, few.p) == (0, None)
     assert few.numbers() == {"mean": pytest.approx((FEWEST - 21) / (FEWEST - 1)), "gained": FEWEST - 21, "lost": 0}
-    assert compute_holm_differences({"dpo": answered(FEWEST - 20, 0)})["dpo"].side == 1
+    assert compute_holm_differences({"dpo": answered(FEWEST - 20, 0)})["dpo"].interval_sign == 1
 
 
 def test_problems_that_one_lacks_count_for_neither():

@@ -187,7 +187,7 @@ def test_a_reward_model_with_another_tokenizer_is_refused(ready, words, tmp_path
 
 @pytest.mark.parametrize("count", [1, 3, 7, 10])
 def test_each_prompt_comes_once_an_epoch_in_a_new_order(world, count):
-    drawn = [place for step in range(1, 22) for place in world.of_step(step, count)]
+    drawn = [place for step in range(1, 22) for place in world.get_step_indices(step, count)]
     epochs = [drawn[start : start + 7] for start in range(0, 21, 7)]
     assert [sorted(epoch) for epoch in epochs] == [list(range(7))] * 3
     assert len(set(map(tuple, epochs))) == 3
@@ -195,7 +195,7 @@ def test_each_prompt_comes_once_an_epoch_in_a_new_order(world, count):
 
 def test_a_step_draws_the_same_whatever_was_drawn_before(world):
     def step(number):
-        return world.sample(world.of_step(number, 3), 2, number)
+        return world.sample(world.get_step_indices(number, 3), 2, number)
 
     first = step(2)
     step(1)
@@ -231,7 +231,7 @@ def test_a_reward_paid_by_line_is_what_each_line_adds(ready, words, table):
         ended = torch.tensor([True, False] * 4)
         earned = judge([rows[place] for place in owner], batch, ended.tolist()).total
         before = Experience(batch, torch.zeros(batch.mask.shape), earned, ended)
-        found = world.paid_by_line([0, 1], before)
+        found = world.pay_rewards_by_line([0, 1], before)
         for row, (text, line) in enumerate(zip(texts, tokens, strict=True)):
             ends = [t for t, token in enumerate(line[:-1]) if "\n" in words.decode([token])]
             assert len(ends) >= text.count("\n") - text.count("\n\n") > -1
@@ -252,7 +252,7 @@ def test_a_reward_paid_by_line_is_what_each_line_adds(ready, words, table):
 def test_any_seed_will_do(world, seed):
     """A date is a common seed; torch's seeds have 64 bits, and mixing in other numbers must not exceed them."""
     world.config = config(seed=seed)
-    first, again = (world.sample(world.of_step(1, 2), 2, 1) for _ in range(2))
+    first, again = (world.sample(world.get_step_indices(1, 2), 2, 1) for _ in range(2))
     assert torch.equal(first.completions.tokens, again.completions.tokens)
 
 

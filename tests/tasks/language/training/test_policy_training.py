@@ -179,7 +179,7 @@ def test_the_best_is_as_good_as_the_curve_says(ready, tmp_path):
         trained, words = trained_model.load_trainable_model(path, config.training), models.load_tokenizer(path)
         table = tables.read_table(Prompts, ready / "mixture/validation.parquet").head(config.evaluate_prompts)
         with open_judge(config, {"policy"}, words, ready / "reward_model", NO_FILES) as judge:
-            held_out = SamplingEnvironment(trained.model, words, table, judge.grading(), config)
+            held_out = SamplingEnvironment(trained.model, words, table, judge.copy_with_rubric(), config)
             found[name] = Trainee(config, trained, words, held_out, held_out).evaluate()["eval_reward"]
     assert found["after"] == pytest.approx(max(found["before"], *curve["eval_reward"]), rel=1e-6)
     assert curve["eval_reward"].nunique() == 3
@@ -211,7 +211,7 @@ def test_gold_stands_beside_the_reward_on_the_same_answers(ready, tmp_path, monk
 
     monkeypatch.setattr(rollouts, "sample_rollouts", drawn)
     with open_judge(config, {"policy"}, words, ready / "reward_model", NO_FILES) as judge:
-        held_out = SamplingEnvironment(trained.model, words, table, judge.grading(), config)
+        held_out = SamplingEnvironment(trained.model, words, table, judge.copy_with_rubric(), config)
         found = Trainee(config, trained, words, held_out, held_out).evaluate()
         answered = [
             AnsweredProblem(row.question, row.solution, row.answer, text, True)

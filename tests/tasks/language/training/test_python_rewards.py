@@ -140,7 +140,7 @@ def sampled(ready, words, rows, limit):
     with open_judge(own, {"policy"}, words, ready / "reward_model", Path("rewards"), ("level",)) as judge:
         world = SamplingEnvironment(models.load_model(ready / "pretrained"), words, rows, judge, own)
         found = world.sample([0, 1], 3, 1)
-        world.check_judged([0, 1], found)
+        world.check_unjudged_share([0, 1], found)
         return found
 
 
@@ -186,7 +186,9 @@ def test_a_line_that_nobody_can_judge_is_paid_by_the_next(ready, words, rows):
         records, ended = [world.rows[0]] * 2, [True, True]
         earned = judge(records, batch, ended).total
         assert earned.tolist() == pytest.approx([5.0, torch.nan], nan_ok=True)
-        found = world.paid_by_line([0], Experience(batch, torch.zeros(batch.mask.shape), earned, torch.tensor(ended)))
+        found = world.pay_rewards_by_line(
+            [0], Experience(batch, torch.zeros(batch.mask.shape), earned, torch.tensor(ended))
+        )
     assert found.paid[0][found.paid[0] != 0].tolist() == [3.0, 2.0]
     assert not found.paid[1].any()
 

@@ -294,7 +294,7 @@ def test_a_box_of_whole_numbers_is_played_with_whole_numbers():
         plain.step(np.array(action, np.float32))
         assert (env.action.tolist(), env.action.dtype) == (own, np.int64)
     recorded = np.array([[0, 5], [1, 4], [2, 3]])
-    for scaled, own in zip(plain.inward(recorded), recorded, strict=True):
+    for scaled, own in zip(plain.scale_recorded_actions(recorded), recorded, strict=True):
         plain.step(scaled)
         assert env.action.tolist() == own.tolist(), "a recorded action is played as it was"
     assert plain.refused(recorded) is None

@@ -86,7 +86,7 @@ def test_an_episode_takes_its_own_time(monkeypatch):
         for step in range(101):
             scene.unwrapped.state = np.array([step / 100, 0, step / 500, 0])
             camera(scene)
-        image = Image.open(io.BytesIO(camera.gif()))
+        image = Image.open(io.BytesIO(camera.encode_gif()))
         assert image.n_frames <= limit
         total = 0
         for number in range(image.n_frames):

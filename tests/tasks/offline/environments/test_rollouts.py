@@ -61,7 +61,7 @@ def test_returns_and_lengths_by_hand():
     played = EpisodeOutcomes([episode(1.0, 2.0, 4.0), episode(8.0)])
     assert played.returns.tolist() == [7.0, 8.0]
     assert played.lengths.tolist() == [3, 1]
-    assert played.discounted(0.5).tolist() == [1 + 1 + 1, 8]
+    assert played.compute_discounted_returns(0.5).tolist() == [1 + 1 + 1, 8]
     assert played.initial.shape == (2, 3)
 
 

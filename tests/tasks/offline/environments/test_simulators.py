@@ -72,7 +72,7 @@ def test_actions_within_the_box_mean_the_environments_own():
         expected = its.step(np.array([own], dtype=np.float32))
         np.testing.assert_allclose(ours.step(np.array([action]))[0], expected[0], rtol=1e-6)
     own = np.array([[2.0], [-1.0], [2.1]])
-    assert ours.inward(own)[:, 0].tolist() == [1, -0.5, 1]
+    assert ours.scale_recorded_actions(own)[:, 0].tolist() == [1, -0.5, 1]
 
 
 def test_numbers_that_do_not_begin_at_0():
@@ -85,8 +85,8 @@ def test_numbers_that_do_not_begin_at_0():
 
     plain = simulators.Plain(Shifted())
     assert plain.step(1)[0].tolist() == [0, 0, 1]
-    assert plain.inward(np.array([10, 11])).tolist() == [0, 1]
-    assert plain.flat({"observations": np.array([5, 7])}).tolist() == [[1, 0, 0], [0, 0, 1]]
+    assert plain.scale_recorded_actions(np.array([10, 11])).tolist() == [0, 1]
+    assert plain.flatten_recorded_observations({"observations": np.array([5, 7])}).tolist() == [[1, 0, 0], [0, 0, 1]]
 
 
 def test_graph_by_hand():
@@ -198,7 +198,9 @@ def test_observations_without_a_fixed_length_are_not_supported(monkeypatch):
 
 def test_what_is_not_finite_is_not_clipped():
     """Infinity is no valid action in Pendulum, though a very large number is clipped to 2."""
-    actions = make_offline_environment("Pendulum-v1").inward(np.array([[np.inf], [-np.inf], [np.nan], [9.0]]))
+    actions = make_offline_environment("Pendulum-v1").scale_recorded_actions(
+        np.array([[np.inf], [-np.inf], [np.nan], [9.0]])
+    )
     np.testing.assert_array_equal(actions[:, 0], [np.inf, -np.inf, np.nan, 1])
 
 

@@ -75,7 +75,7 @@ def test_actions_are_rescaled_twice():
     for env in (once, twice):
         env.reset(seed=0)
     assert (once.step(np.array([0.5]))[0] == twice.step(np.array([0.5]))[0]).all()
-    assert twice.inward(np.array([[4.0], [1.0]])).tolist() == [[1.0], [-0.5]]
+    assert twice.scale_recorded_actions(np.array([[4.0], [1.0]])).tolist() == [[1.0], [-0.5]]
 
 
 class Wordy(gymnasium.Env):

@@ -68,7 +68,7 @@ def test_another_of_its_size_has_as_many_weights_and_new_ones(kind, tmp_path):
 
 def test_learned_positions_are_taken_out_and_the_vocabulary_is_forgotten(tmp_path):
     model = trunks.load_language_model(stored("gpt2", tmp_path, vocab_size=500), None)
-    assert not model.trunk.knows_places()
+    assert not model.trunk.is_position_dependent()
     assert model.tokens.shape == (500, 32)
     assert sum(p.numel() for p in model.trunk.model.get_input_embeddings().parameters()) == 32
     assert all(module.p == 0 for module in model.trunk.modules() if isinstance(module, torch.nn.Dropout))
@@ -78,7 +78,7 @@ def test_a_gpt2_left_as_it_is_would_know_places():
     inner = tiny.gpt2().transformer
     trunk = trunks.HuggingFace(inner)
     torch.nn.init.normal_(inner.wpe.weight)
-    assert trunk.knows_places()
+    assert trunk.is_position_dependent()
 
 
 def test_a_model_whose_positions_cannot_be_taken_out_is_refused(tmp_path):

@@ -52,7 +52,7 @@ def test_a_walk_goes_on_past_the_time_limit_as_q_values_have_it():
     assert (seen.lengths[lost()] == WALK).all()
     found = value_estimates.measure_true_return("graph", wrap_as_player(policy), seen, GAMMA, 0)
     assert lost().all() or (seen.lengths[~lost()] < WALK).all()
-    ended = seen.discounted(GAMMA)
+    ended = seen.compute_discounted_returns(GAMMA)
     expected = np.where(lost(), -1 / (1 - GAMMA), ended).mean()
     assert found.value == pytest.approx(expected, rel=2 * value_estimates.TAIL)
     assert abs(ended.mean() - expected) > 1

@@ -51,7 +51,7 @@ def test_an_episode_goes_on_over_rollouts():
 
 def test_every_whole_episode_is_kept_until_it_ended():
     collector, (rollout,) = collected("graph")
-    kept = collector.ended_by(STEPS * COPIES)
+    kept = collector.list_episodes_ended_by(STEPS * COPIES)
     episodes.check_episodes(kept, 20, 3, discrete=True)
     assert len(kept) == int(rollout.ended.sum()), "all that ended"
     first, copy = min((int(rollout.ended[:, n].int().argmax()), n) for n in range(COPIES))
@@ -64,7 +64,7 @@ def test_every_whole_episode_is_kept_until_it_ended():
 def test_up_to_a_step_there_is_what_had_ended_by_then(rows):
     """After `rows` steps in each copy: the same episodes as if no more steps had been played."""
     collector, (rollout,) = collected("graph")
-    kept = collector.ended_by(rows * COPIES)
+    kept = collector.list_episodes_ended_by(rows * COPIES)
     assert len(kept) == int(rollout.ended[:rows].sum())
     if rows:
         alone, _ = collected("graph", parts=(rows,))

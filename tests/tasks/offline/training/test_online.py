@@ -147,7 +147,7 @@ def test_what_was_earned_is_known_once_an_episode_is_over():
     reference = exploring.replay.columns.reference
     wanted = [-sum(0.5**step for step in range(length - at)) for at in range(length)]
     assert reference[:length].tolist() == pytest.approx(wanted)
-    exploring._step(exploring._random())
+    exploring._step(exploring._draw_random_action())
     if exploring.episode:
         assert reference[length] == -float("inf"), "its episode goes on"
     assert explorer().gamma is None
@@ -231,11 +231,11 @@ def test_continuous_actions_are_played_again_in_a_later_episode():
 
     one, other = exploring(), exploring()
     while one.seed < 2 or len(one.episode) < 5:
-        one._step(one._random())
+        one._step(one._draw_random_action())
     other.load_state_dict({name: tensor.clone() for name, tensor in one.state_dict().items()})
     assert torch.equal(other.observation, one.observation)
     other.generator.set_state(one.generator.get_state())
     for _ in range(4):
-        one._step(one._random())
-        other._step(other._random())
+        one._step(one._draw_random_action())
+        other._step(other._draw_random_action())
         assert torch.equal(other.observation, one.observation)
