@@ -1,6 +1,6 @@
 """DVC's view of the repository. A broken file or a missing folder is reported in one line.
 
-The engine calls DVC's internal interface in the modules named dvc_*, and changes it in one place, `params_read_once`
+The engine calls DVC's internal interface in the modules named dvc_*, and changes it in one place, `cache_parsed_params`
 below. Both were written for DVC 3.67; tests/flows/engine/test_dvc_interface.py fails where another version does not
 fit.
 """

@@ -22,7 +22,7 @@ class PreviousNote(TypedDict):
 
 
 class Previous:
-    """Keeps one stage's outs under `home`/<stage> between `keep` and `put_back` or `discard`."""
+    """Keeps one stage's outs under `home`/<stage> between `keep` and `restore_outs` or `discard`."""
 
     def __init__(self, home: Path, stage: str) -> None:
         self.home = home / stage

@@ -114,7 +114,7 @@ def queue_pipeline_summary(
 
 
 def record_summary_from_journal(root: Path, folder: Path, event: Event) -> None:
-    """Write what `hand_over` left in a journal's folder; `event` is its first one."""
+    """Write what `queue_pipeline_summary` left in a journal's folder; `event` is its first one."""
     results, pages = map(decode_stage_result, event["results"]), (folder / name for name in event["pages"])
     record_pipeline_summary(
         root, event["flow"], event["params"], event["stages"], [*results], pages, Left(**event["left"])

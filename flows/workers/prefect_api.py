@@ -222,7 +222,7 @@ class Api:
         self._send_request("POST", "/variables/", {"name": name, "value": dict(facts), "tags": ["posttrain-worker"]})
 
     def withdraw(self, name: str) -> None:
-        """Delete what `announce` kept."""
+        """Delete what `announce_worker` kept."""
         self._send_request("DELETE", f"/variables/name/{name}", also=(404,))
 
     def list_announced_workers(self) -> dict[str, dict[str, Any]]:

@@ -54,7 +54,7 @@ State = Mapping[str, Stateful | torch.Generator]
 
 
 class ResumableTraining:
-    """One stage's training and its checkpoint file; made by `resumable`."""
+    """One stage's training and its checkpoint file; made by `open_resumable_training`."""
 
     def __init__(self, name: str, key: str) -> None:
         self.name, self.key = name, key

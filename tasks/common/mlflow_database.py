@@ -111,8 +111,8 @@ def make_clone_tags(root: Path) -> dict[str, str]:
 
 
 def prepare_database(root: Path, make: bool = True) -> None:
-    """Make the database if there is none and `make`, and look at it, as `open_client` does; imports MLflow only to make
-    it.
+    """Make the database if there is none and `make`, and look at it, as `open_records_client` does; imports MLflow
+    only to make it.
     """
     if "?" in str(root.absolute()):
         raise DatabaseError(

@@ -47,8 +47,8 @@ def compare_binary_outcomes(
 def tango_score_interval(gained: int, lost: int, count: int, chance: float = CHANCE) -> Estimate:
     """(gained - lost) / count with Tango's score interval (Statistics in Medicine 17, 1998, eq. 5 and 8).
 
-    It has the differences that the score test does not reject. At no difference that test is `score_p`, so that the
-    interval leaves 0 out exactly if `score_p` is below `chance`.
+    It has the differences that the score test does not reject. At no difference that test is `mcnemar_p_value`, so
+    that the interval leaves 0 out exactly if `mcnemar_p_value` is below `chance`.
     """
     quantile = NormalDist().inv_cdf(1 - chance / 2)
     low, high = -_solve_upper_bound(lost, gained, count, quantile), _solve_upper_bound(gained, lost, count, quantile)
@@ -105,8 +105,8 @@ def holm_correction(p: Sequence[float]) -> Holm:
 
 
 def smallest_detectable_difference(changed: float, count: int, chance: float = CHANCE) -> float:
-    """The difference that `score_p` finds with probability POWER on `count` problems of which the share `changed`
-    changes.
+    """The difference that `mcnemar_p_value` finds with probability POWER on `count` problems of which the share
+    `changed` changes.
 
     Connor (Biometrics 43, 1987), solved for the difference d: sqrt(count) d = z_(1 - chance / 2) sqrt(changed)
     + z_POWER sqrt(changed - d^2). It is at most `changed`, where all changes go one way.

@@ -123,10 +123,10 @@ def keep():
         raise KeyboardInterrupt
 
 try:
-    mutation.measure(tree, "toy", mutants, 1 if stop else 2, keep)
+    mutation.run_mutant_trials(tree, "toy", mutants, 1 if stop else 2, keep)
 except KeyboardInterrupt:
     mutants[0].outcomes["toy"]["test"] += ", not tried again"
-    mutation.measure(tree, "toy", mutants, 2, keep)
+    mutation.run_mutant_trials(tree, "toy", mutants, 2, keep)
 file.write_text(json.dumps([kept[stop - 1], kept[-1]]))
 """
 

@@ -16,7 +16,7 @@ ZOO = NATURAL | HOSTILE
 JUDGE = """
 import resource, sys
 from benchmarks.rubric_zoo import ANSWER, HOSTILE, NATURAL, QUESTION, SOLUTION
-from tasks.language.rewards.rubric import score
+from tasks.language.rewards.rubric import score_response
 from tasks.language.rewards.verifier import verify_number
 
 length, seconds = map(int, sys.argv[1:])
@@ -25,7 +25,7 @@ for name, make in (NATURAL | HOSTILE).items():
     text = make(length)
     assert abs(len(text) - length) < 10, name
     print(name, flush=True)
-    score(QUESTION, SOLUTION, ANSWER, text, True)
+    score_response(QUESTION, SOLUTION, ANSWER, text, True)
     verify_number(ANSWER, text)
 """
 

@@ -64,7 +64,10 @@ def test_a_script_gets_an_answer_a_line_and_the_child_s_exit_code(root: Path) ->
 
 def test_ctrl_c_ends_a_child_that_has_no_answer_to_it_without_a_word(tmp_path: Path) -> None:
     (tmp_path / "sleeper.py").write_text("import time\nprint('up', flush=True)\ntime.sleep(600)")
-    start = "from pathlib import Path; from flows import model_commands; model_commands.child(Path(), 'sleeper')"
+    start = (
+        "from pathlib import Path; from flows import model_commands;"
+        "model_commands.run_module_in_terminal(Path(), 'sleeper')"
+    )
     with subprocess.Popen(
         [sys.executable, "-c", start],
         cwd=tmp_path,

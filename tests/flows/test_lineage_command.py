@@ -101,7 +101,7 @@ WATCHED = """
 import sys
 from flows import cli
 for line in sys.stdin.read().splitlines():
-    status = cli.command(line.split())
+    status = cli.run_command_line(line.split())
     print("::", line, status, sorted({"prefect", "mlflow", "torch"} & {*sys.modules}))
 """
 

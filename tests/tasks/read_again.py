@@ -23,7 +23,9 @@ Replacement = tuple[ModuleType, str, Callable[..., Any]]  # of a function of a m
 
 
 def replacements() -> list[Replacement]:
-    """Functions like `tables.read`, `models.load_model` and `model_files.load` that remember what they have read."""
+    """Functions like `tables.read_table`, `models.load_model` and `model_files.load_checked_model` that remember what
+    they have read.
+    """
     return [
         (tables, "read", validated_once(tables.read_table)),
         (models, "load_model", loaded_once(models.load_model, lambda path, *_, **__: path)),
@@ -32,7 +34,7 @@ def replacements() -> list[Replacement]:
 
 
 def validated_once(read: Callable[..., pd.DataFrame]) -> Callable[..., pd.DataFrame]:
-    """`tables.read`, which validates a file of the same bytes by the same schema once."""
+    """`tables.read_table`, which validates a file of the same bytes by the same schema once."""
     valid: set[tuple[type, bytes]] = set()
 
     def read_or_skip(schema: type[tables.Table], path: Path) -> pd.DataFrame:

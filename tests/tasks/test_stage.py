@@ -214,7 +214,7 @@ def test_a_branch_has_its_stage_s_threads_and_is_recorded_by_its_own_name_with_i
 @pytest.mark.parametrize(("gpu", "device"), [(0, "cpu"), (1, "xpu")])
 def test_a_stage_without_a_gpu_computes_on_the_cpu_whatever_the_environment_names(house, start, gpu, device):
     """Plain `dvc repro` does not hide the GPU, but its bytes must be those of `posttrain run`."""
-    where = "from tasks.common import models; out.write_text(models.device())"
+    where = "from tasks.common import models; out.write_text(models.choose_device())"
     (house / "stages/toys/toy.py").write_text(re.sub("out.write_text.*", where, TOY))
     (house / "dvc.yaml").write_text(f"stages: {{toy: {{meta: {{resources: {{gpu: {gpu}}}}}}}}}\n")
     paths = ["--raw-text", "raw.txt", "--more", "raw.txt", "--out", "out.txt", "--metrics", "metrics.json"]
@@ -323,25 +323,25 @@ from time import sleep
 from tasks.common import processes
 from tasks.stage import Config, Metrics, main
 
-if processes.is_rank():  # before it is several, the stage needs no torch
+if processes.is_multi_process():  # before it is several, the stage needs no torch
     from tasks.algorithms.common import distributed
 
-leave = processes.leave
+leave = processes.leave_process_group
 
 def left(torch) -> None:
     Path(f"leaves-{os.environ['RANK']}").touch()
     leave(torch)
     Path(f"left-{os.environ['RANK']}").touch()
 
-processes.leave = left
+processes.leave_process_group = left
 
 class ToyConfig(Config):
     seed: int
 
 def run(config: ToyConfig, raw_text: Path, more: list[Path], out: Path) -> Metrics:
     divides = [name for name in ("optimizer", "model") if getattr(distributed, f"divides_{name}")()]
-    out.with_name(f"{distributed.rank()}.txt").write_text(" ".join(divides))
-    if not processes.is_main():
+    out.with_name(f"{distributed.get_rank()}.txt").write_text(" ".join(divides))
+    if not processes.is_main_process():
         while not Path("leaves-0").exists():
             sleep(0.01)
         sleep(0.1)

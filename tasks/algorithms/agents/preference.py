@@ -80,5 +80,5 @@ def _stack_pairs(pairs: Sequence[EpisodePair], pad: int) -> Transcripts:
 
 
 def _compute_pair_logps(model: CausalLM, episodes: Transcripts) -> Tensor:
-    """(P, 2) from the 2 P episodes of `_both`."""
+    """(P, 2) from the 2 P episodes of `_stack_pairs`."""
     return compute_action_logps(model, episodes).sum(1).view(2, -1).T

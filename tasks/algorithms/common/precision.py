@@ -37,7 +37,8 @@ def get_compute_dtype(precision: Precision) -> torch.dtype:
 def set_precision(model: Weighted, precision: Precision) -> None:
     """Round the weights in place; with bf16 those that are trained keep what they were as their masters.
 
-    Divided weights stay as they are: their rows are the masters, and `sharding.divide` was told what to compute with.
+    Divided weights stay as they are: their rows are the masters, and `sharding.shard_model` was told what to compute
+    with.
     """
     if precision == "fp32":
         return

@@ -59,8 +59,8 @@ def reserve_cache_room(
 
 
 def list_unsupported_cache_layers(model: PretrainedCausalLM) -> list[str]:
-    """The kinds of layers of a model's cache that `close_up` cannot take a column out of; nothing where all are plain
-    attention.
+    """The kinds of layers of a model's cache that `compact_cache` cannot take a column out of; nothing where all are
+    plain attention.
     """
     layers = DynamicCache(config=model.config).layers
     return [*dict.fromkeys(type(layer).__name__ for layer in layers if type(layer) is not DynamicLayer)]

@@ -58,7 +58,7 @@ def _mask_spare_logits(model: Any, _: object, output: Any) -> None:
 
 
 def _build_masked_head(head: nn.Linear, spare: Tensor) -> Head:
-    """Its bias does what `_restricted` does to logits."""
+    """Its bias does what `_mask_spare_logits` does to logits."""
     bias = head.weight.new_zeros(head.out_features) if head.bias is None else head.bias
     return Head(head.weight, bias.index_fill(0, spare, -torch.inf))
 
@@ -67,9 +67,9 @@ def _build_masked_head(head: nn.Linear, spare: Tensor) -> Head:
 def defer_large_head(model: CausalLM, positions: int) -> Iterator[Head | nn.Linear | None]:
     """While it lasts `model` returns states (B, T, D) as its logits, if those at `positions` would be too many to keep.
 
-    Yields the head, which `chunked_logps` then applies; None where the model returns logits as always: if they are few,
-    or if the model does more than to apply a linear layer, as those do that scale or cap their logits (Gemma 2, Cohere,
-    Granite).
+    Yields the head, which `compute_chunked_logps` then applies; None where the model returns logits as always: if they
+    are few, or if the model does more than to apply a linear layer, as those do that scale or cap their logits (Gemma
+    2, Cohere, Granite).
     """
     head = _find_linear_head(model)
     if head is None or positions * head.out_features < LARGE or not _is_head_output_unchanged(model, head):
@@ -81,7 +81,7 @@ def defer_large_head(model: CausalLM, positions: int) -> Iterator[Head | nn.Line
 
 
 def probe_head(model: CausalLM) -> None:
-    """Find out now what `deferred_head` will need to know of the model, for which it is called once."""
+    """Find out now what `defer_large_head` will need to know of the model, for which it is called once."""
     if head := _find_linear_head(model):
         _is_head_output_unchanged(model, head)
 
@@ -206,7 +206,9 @@ def _is_head_output_unchanged(model: CausalLM, head: nn.Linear) -> bool:
 
 
 def _is_head_replaced(head: object) -> bool:
-    """Whether something else than the head's own weights makes its logits at present: `deferred_head`, or a library."""
+    """Whether something else than the head's own weights makes its logits at present: `defer_large_head`, or a
+    library.
+    """
     return "forward" in getattr(head, "__dict__", {})
 
 

@@ -90,7 +90,7 @@ class SharedLayer(DynamicLayer):  # type: ignore[misc]  # transformers is untype
         return grid.reshape(len(self.keys), heads, -1, last)
 
     def _ungroup_rows(self, grid: Tensor) -> Tensor:
-        """The inverse of `_fold`."""
+        """The inverse of `_group_rows_by_prompt`."""
         prompts, heads, _, last = grid.shape
         rows = grid.view(prompts, heads, self.samples, -1, last).transpose(1, 2).flatten(0, 1)
         return rows if self.full else rows[self.slots]

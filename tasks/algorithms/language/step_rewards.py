@@ -49,7 +49,7 @@ def _mask_token_ids(tokens: Tensor, token_ids: Sequence[int]) -> Tensor:
 
 
 def find_model_step_ends(model: CausalLMWithBody, completions: Completions) -> Tensor:
-    """`step_ends` by the tokens that the model's config names: (N, L) on the model's device."""
+    """`find_step_ends` by the tokens that the model's config names: (N, L) on the model's device."""
     return find_step_ends(completions.on(model), getattr(model.config, BREAKS), getattr(model.config, BLANKS))
 
 

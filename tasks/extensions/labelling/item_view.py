@@ -41,7 +41,7 @@ def reorder_value_to_item(value: Value, order: Sequence[int]) -> Value:
 
 
 def reorder_value_to_shown(value: Value, order: Sequence[int]) -> Value:
-    """The inverse of `in_item`."""
+    """The inverse of `reorder_value_to_item`."""
     inverse = [order.index(index) for index in range(len(order))]
     return reorder_value_to_item(value, inverse)
 

@@ -65,7 +65,7 @@ def reorder_ranks_to_item(shown: Sequence[int], order: Sequence[int]) -> tuple[i
 
 
 def reorder_ranks_to_shown(ranks: Sequence[int], order: Sequence[int]) -> tuple[int, ...]:
-    """The inverse of `of_item`."""
+    """The inverse of `reorder_ranks_to_item`."""
     return tuple(ranks[position] for position in order)
 
 

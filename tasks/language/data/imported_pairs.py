@@ -38,7 +38,7 @@ class GivenPairs:
 
 
 def parse_and_split_pairs(rows: Iterable[Row], test_share: float, seed: int, source: str) -> GivenPairs:
-    """Read pairs in any of the forms of `forms.pair`.
+    """Read pairs in any of the forms of `forms.parse_preference_pair`.
 
     Rows of files whose names say so (rows.HELD_OUT) are held out. If there are none, a share of the prompts is drawn.
     DataError names file, line and field, or says that one side of the split would be empty.

@@ -1,10 +1,10 @@
 """What an annotator without the right answer can judge of a worked answer: its manner. And what a reader wants:
-`is_gold`.
+`is_gold_response`.
 
 The criteria are those that people have for explanations, and no reference is needed for them: whether each result says
 of what it is, whether the steps hold, whether nothing is superfluous, and whether one step follows from the other. A
-policy can gain all ten points with a wrong answer; `is_gold` needs the reference, and no reward and no pair is made
-from it.
+policy can gain all ten points with a wrong answer; `is_gold_response` needs the reference, and no reward and no pair
+is made from it.
 """
 
 import re
@@ -126,8 +126,8 @@ def is_gold_response(question: str, solution: str, answer: str, response: str, e
 
 
 def can_judge_gold(question: str, solution: str) -> bool:
-    """Whether a problem is of the kind that `is_gold` reads: it asks how many of a thing, and each line of its solution
-    is a step of that.
+    """Whether a problem is of the kind that `is_gold_response` reads: it asks how many of a thing, and each line of
+    its solution is a step of that.
     """
     *lines, last = solution.split("\n")
     counted = find_counted_thing(question)

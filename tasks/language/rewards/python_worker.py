@@ -42,7 +42,8 @@ def main(file: str, name: str) -> None:
     parent.tell(0, {**reply, **used.files()})
     while function is not None:
         call = calls.get()
-        signal.setitimer(signal.ITIMER_REAL, call["seconds"] + SLACK)  # for C code, during which `_listen` cannot run
+        # for C code, during which `_receive_calls_until_closed` cannot run
+        signal.setitimer(signal.ITIMER_REAL, call["seconds"] + SLACK)
         reply = compute_function_rewards(function, file, call["prompts"], call["responses"], call["columns"])
         signal.setitimer(signal.ITIMER_REAL, 0)
         parent.tell(call["call"], {**reply, **used.files()})

@@ -44,7 +44,8 @@ def compute_order_accuracy(difference: ArrayLike, order: ArrayLike) -> float:
 def compute_pair_order_agreement(
     rewards: Sequence[float], scores: Sequence[float], responses: Sequence[str]
 ) -> dict[str, NDArray[np.float64]]:
-    """The answers to one problem, pair by pair: what `ordered_rightly` says of all pairs, and of those of each stratum.
+    """The answers to one problem, pair by pair: what `compute_order_agreement` says of all pairs, and of those of each
+    stratum.
 
     `rewards` are held against `scores`, such as the rubric's. Keys are `all` and STRATA; two equal texts are no pair.
     """

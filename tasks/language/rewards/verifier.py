@@ -88,7 +88,7 @@ def extract_answer_latex(response: str) -> str:
 
 
 def format_boxed_answer(answer: str) -> str:
-    """The answer in a box, without percent signs: a comment in LaTeX, and 50% is also 50 (as in `same_number`)."""
+    """The answer in a box, without percent signs: a comment in LaTeX, and 50% is also 50 (as in `is_same_number`)."""
     return f"{BOX}{answer.replace('%', '')}}}"
 
 

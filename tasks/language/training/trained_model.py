@@ -50,7 +50,7 @@ class TrainedModel(Generic[Model]):
         self.weights = TrainedWeights(self.model)
 
     def rounded(self) -> Model:
-        """The same model once more, in bfloat16 throughout: to be given weights by `copy_rounded`, and never
+        """The same model once more, in bfloat16 throughout: to be given weights by `copy_rounded_weights`, and never
         trained.
         """
         with torch.random.fork_rng(devices=[]):  # a new adapter is drawn

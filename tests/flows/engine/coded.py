@@ -16,7 +16,7 @@ from tasks.common.errors import StageError
 def main(run):
     name = sys.modules["__main__"].__spec__.name.rpartition(".")[2]
     try:
-        import_check.check(name, Path())
+        import_check.check_and_watch_imports(name, Path())
         run()
     except StageError as error:
         sys.exit(str(error))

@@ -196,7 +196,8 @@ def test_missing_repositories_are_named(toy: Toy) -> None:
 def test_planning_imports_neither_prefect_nor_mlflow(toy: Toy) -> None:
     toy.stage("a")
     program = (
-        "import sys; from pathlib import Path; from flows.engine.plan import plan; plan(Path(sys.argv[1]), ['a']);"
+        "import sys; from pathlib import Path; from flows.engine.plan import plan_stages;"
+        "plan_stages(Path(sys.argv[1]), ['a']);"
         "print(sorted({'prefect', 'mlflow', 'torch'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", program, str(toy.root)], capture_output=True, text=True, check=True)

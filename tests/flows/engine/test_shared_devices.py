@@ -24,14 +24,14 @@ import sys
 from pathlib import Path
 from flows.engine.coordinator import Coordinator
 from flows.engine.execute import Execution
-from flows.engine.plan import plan
+from flows.engine.plan import plan_stages
 from tests.flows.engine import in_order
 
 def watch(event):
     print(event.stage, event.state, event.reason, flush=True)
 
 root = Path(sys.argv[1])
-planned = plan(root, sys.argv[2:])
+planned = plan_stages(root, sys.argv[2:])
 with Coordinator(root) as coordinator:
     execution = Execution(coordinator, planned, None, watch)
     in_order.run(execution)

@@ -17,8 +17,8 @@ from tests.flows.machine.test_supervisor import alive, wait_for
 
 HOLD = """
 import sys, time
-from flows.machine.devices import lease
-held = lease(["0"], 1, "the holder")
+from flows.machine.devices import lease_devices
+held = lease_devices(["0"], 1, "the holder")
 print("held" if held else "not held", flush=True)
 time.sleep(300)
 """
@@ -26,9 +26,9 @@ time.sleep(300)
 RUN = """
 import os, sys, time
 from pathlib import Path
-from flows.machine.devices import lease
+from flows.machine.devices import lease_devices
 from flows.machine.supervisor import Command
-held = lease(["0"], 1, "the run")
+held = lease_devices(["0"], 1, "the run")
 script = "import os, pathlib, time; pathlib.Path(f'{os.getpid()}.pid').touch(); time.sleep(300)"
 Command([["sh", "-c", f'{sys.executable} -c "{script}"; true']], Path.cwd(), os.environ, Path("log"), held.files)
 time.sleep(300)
@@ -38,7 +38,7 @@ WORK = """
 import os, random, sys, time
 from pathlib import Path
 import psutil
-from flows.machine.devices import lease
+from flows.machine.devices import lease_devices
 
 def lives(pid):  # one that was killed has closed its files, and with them the lock, before the kernel calls it dead
     try:
@@ -49,7 +49,7 @@ def lives(pid):  # one that was killed has closed its files, and with them the l
 chance, until, names = random.Random(int(sys.argv[1])), time.monotonic() + float(sys.argv[2]), ["0", "1", "2"]
 while time.monotonic() < until and not Path("shared").exists():
     count = chance.randint(1, 3)
-    held = lease(chance.sample(names, 3), count, f"pid {os.getpid()}")
+    held = lease_devices(chance.sample(names, 3), count, f"pid {os.getpid()}")
     if held is None:
         time.sleep(0.002 * chance.random())
         continue
@@ -170,10 +170,10 @@ def test_no_device_is_shared_while_processes_come_and_are_killed(home: Path, see
 
 def test_the_stress_would_see_a_shared_device(home: Path) -> None:
     """The worker above with a lease that gives everybody everything."""
-    faulty = WORK.replace("from flows.machine.devices import lease", "from faulty import lease")
+    faulty = WORK.replace("from flows.machine.devices import lease_devices", "from faulty import lease_devices")
     (home / "faulty.py").write_text(
         "class Lease:\n    def release(self): pass\n\n"
-        "def lease(names, count, holder):\n    held = Lease(); held.names = names[:count]; return held\n"
+        "def lease_devices(names, count, holder):\n    held = Lease(); held.names = names[:count]; return held\n"
     )
     environ = {**os.environ, "PYTHONPATH": str(home)}
     both = [subprocess.Popen([sys.executable, "-c", faulty, str(seed), "60"], env=environ) for seed in (1, 2)]

@@ -46,9 +46,11 @@ from flows.params.files import ParameterError
 
 root = Path(sys.argv[1])
 places = {
-    "params.yaml": lambda text: ((root / "params.yaml").write_text(text), editing.check(root, {})),
-    "presets/a.yaml": lambda text: ((root / "presets/a.yaml").write_text(text), editing.preset(root, {}, "a")),
-    "--set a.b": lambda text: editing.setting(f"a.b={text}"),
+    "params.yaml": lambda text: ((root / "params.yaml").write_text(text), editing.check_params(root, {})),
+    "presets/a.yaml": lambda text: (
+        (root / "presets/a.yaml").write_text(text), editing.load_preset_edits(root, {}, "a")
+    ),
+    "--set a.b": lambda text: editing.parse_setting(f"a.b={text}"),
 }
 for text, expected in json.load(sys.stdin).items():
     for name, act in places.items():

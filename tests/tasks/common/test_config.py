@@ -53,8 +53,8 @@ LOOK = f"""
 import sys
 from pathlib import Path
 from flows.params import checking, editing
-editing.check(Path("."), checking.sections(Path(".")))
-print([name for name in {HEAVY} if name in sys.modules], *checking.sections(Path(".")))
+editing.check_params(Path("."), checking.load_config_classes(Path(".")))
+print([name for name in {HEAVY} if name in sys.modules], *checking.load_config_classes(Path(".")))
 """
 
 

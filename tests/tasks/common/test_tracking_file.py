@@ -106,8 +106,8 @@ def rows():
         yield {"loss": step}
 
 resource.setrlimit(resource.RLIMIT_FSIZE, (300, resource.RLIM_INFINITY))
-with tracking.run("language", "dpo", {"beta": 1}, Path("metrics.json")):
-    tracking.track(rows(), 50)
+with tracking.record_stage_run("language", "dpo", {"beta": 1}, Path("metrics.json")):
+    tracking.record_training_rows(rows(), 50)
     Path("metrics.json").write_text("{}")
 print(*sorted({"mlflow", "pandas", "sqlalchemy", "torch"} & sys.modules.keys()))
 """

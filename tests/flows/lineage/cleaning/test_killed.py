@@ -18,7 +18,7 @@ from pathlib import Path
 from flows import cli
 from flows.lineage.cleaning import removal, removal_log
 
-left, unlink, note = int(sys.argv[1]), Path.unlink, removal_log.note
+left, unlink, note = int(sys.argv[1]), Path.unlink, removal_log.append_removal
 
 def end():
     os.kill(os.getpid(), signal.SIGKILL)
@@ -37,9 +37,9 @@ def noted(*arguments):
         end()
     note(*arguments)
 
-Path.unlink, removal_log.note = count, noted
-removal._tag = (lambda *_: end()) if left == 99 else removal._tag
-cli.command(["clean", "--yes", "--keep-runs", "1"])
+Path.unlink, removal_log.append_removal = count, noted
+removal._tag_cleaned_runs = (lambda *_: end()) if left == 99 else removal._tag_cleaned_runs
+cli.run_command_line(["clean", "--yes", "--keep-runs", "1"])
 """
 
 

@@ -141,9 +141,9 @@ def test_equal_jobs_are_run_once_and_processes_end_with_the_block(tmp_path):
 @pytest.mark.parametrize("tests", [{"tests": ["assert f(1)"]}, {"inputs": ["1"], "outputs": ["1"]}])
 def test_a_busy_program_does_not_outlive_a_killed_parent(tests):
     code = (
-        "import sys, json; from tasks.language.rewards.code_tests import ProgramWorker, job\n"
+        "import sys, json; from tasks.language.rewards.code_tests import ProgramWorker, build_test_job\n"
         "worker = ProgramWorker(60)\n"
-        f"print(worker.process.pid, flush=True); worker.judge(job('', {tests}, 'while True: pass'))"
+        f"print(worker.process.pid, flush=True); worker.judge(build_test_job('', {tests}, 'while True: pass'))"
     )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as parent:
         examiner = psutil.Process(int(parent.stdout.readline()))

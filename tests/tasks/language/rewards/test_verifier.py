@@ -215,7 +215,7 @@ def pairs(draw):
 def test_plain_numbers_as_math_verify_judges_them(pair):
     """math-verify is the oracle.
 
-    By design `same_number` reads 50% as 50, so math-verify gets both without percent signs.
+    By design `is_same_number` reads 50% as 50, so math-verify gets both without percent signs.
     """
     gold, answer = pair
     expected = is_right(
