@@ -72,7 +72,8 @@ def export_model(root: Path, model: str, target: Path) -> list[str]:
             evaluated_with=stage_outputs.load_recorded_params(root, evaluation),
             out_of_date=reason,
         )
-        (folder / "README.md").write_text((policy_card if acts else model_card).text(card))
+        render_card = policy_card.render_policy_card if acts else model_card.render_model_card
+        (folder / "README.md").write_text(render_card(card))
     return remarks
 
 

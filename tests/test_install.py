@@ -169,8 +169,8 @@ def test_uv_gets_pip_s_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     monkeypatch.setenv("PIP_CONFIG_FILE", str(file))
     monkeypatch.setenv("PIP_FIND_LINKS", "/other /wheels")
     install = load()
-    environment = install.uv_environment(Path(sys.executable))
-    settings = install.pip_settings(Path(sys.executable))
+    environment = install.build_uv_environment(Path(sys.executable))
+    settings = install.read_pip_settings(Path(sys.executable))
     expected = {
         "UV_DEFAULT_INDEX": "https://index.example.org/simple",
         "UV_INDEX": "https://a.example.org https://b.example.org",
@@ -181,14 +181,14 @@ def test_uv_gets_pip_s_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     }
     assert {name: environment.get(name) for name in expected} == expected
     monkeypatch.setenv("UV_DEFAULT_INDEX", "https://mine.example.org")
-    monkeypatch.setattr(install, "pip_settings", lambda _: settings)
-    assert install.uv_environment(Path(sys.executable))["UV_DEFAULT_INDEX"] == "https://mine.example.org"
+    monkeypatch.setattr(install, "read_pip_settings", lambda _: settings)
+    assert install.build_uv_environment(Path(sys.executable))["UV_DEFAULT_INDEX"] == "https://mine.example.org"
 
 
 def test_only_torch_is_without_hashes() -> None:
     module = load()
     for name in module.LOCKS:
-        entries = module.entries(ROOT / name)
+        entries = module.read_lock_entries(ROOT / name)
         assert len(entries) > 30
-        assert {module.name_of(entry) for entry in entries if " --hash=sha256:" not in entry} <= set(module.FREE)
+        assert {module.parse_package_name(entry) for entry in entries if " --hash=sha256:" not in entry} <= set(module.FREE)
         assert not [entry for entry in entries if "://" in entry or "@" in entry]

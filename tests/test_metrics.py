@@ -139,7 +139,15 @@ class Wrong:
 
 def without_pages(patch: pytest.MonkeyPatch) -> None:
     """No metric is in a page or a picture, and none depends on the checks of a table's columns."""
-    for name in ("curves", "panel", "scatter", "levels", "calibration", "categories", "multiples"):
+    for name in (
+        "render_metric_curves",
+        "render_curve_panel",
+        "render_scatter_plot",
+        "render_lines_with_levels",
+        "render_calibration_plot",
+        "render_category_intervals",
+        "render_small_multiples",
+    ):
         patch.setattr(plots, name, lambda *_, **__: "<svg></svg>")
     patch.setattr(Figure, "savefig", lambda _, file, **__: file.write("<svg></svg>"))
     patch.setattr(rendering.Camera, "__call__", lambda *_: None)

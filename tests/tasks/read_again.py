@@ -27,9 +27,13 @@ def replacements() -> list[Replacement]:
     they have read.
     """
     return [
-        (tables, "read", validated_once(tables.read_table)),
+        (tables, "read_table", validated_once(tables.read_table)),
         (models, "load_model", loaded_once(models.load_model, lambda path, *_, **__: path)),
-        (model_files, "load", loaded_once(model_files.load_checked_model, lambda _, source, *__, **___: source)),
+        (
+            model_files,
+            "load_checked_model",
+            loaded_once(model_files.load_checked_model, lambda _, source, *__, **___: source),
+        ),
     ]
 
 

@@ -138,6 +138,6 @@ class TextGame(gymnasium.Env[Vector, int]):
         )
 
 
-def make_text_game(folder: Path) -> TextGame:
+def make(folder: Path) -> TextGame:
     """The game of the folder's environment.json."""
     return TextGame(Described(**json.loads((folder / FILE).read_text())))

@@ -100,7 +100,7 @@ def test_resources_are_clamped_to_the_machine(toy: Toy, monkeypatch: pytest.Monk
 def test_each_of_several_processes_has_its_cores(
     toy: Toy, monkeypatch: pytest.MonkeyPatch, resources: dict[str, int], visible: str, cpu: int, gpu: int
 ) -> None:
-    monkeypatch.setattr("flows.engine.plan.cores", lambda: 8)
+    monkeypatch.setattr("flows.engine.plan.count_cores", lambda: 8)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     toy.stage("a", meta={"resources": resources})
     (stage,) = toy.plan()

@@ -232,13 +232,13 @@ class Named:
 
 def named(name: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, set[str]]:
     """Stage -> what it may wait for, as the flow says."""
-    noted, module = Named(), __import__(running.MODULES[name], fromlist=["pipeline"])
+    noted, module = Named(), __import__(running.MODULES[name], fromlist=["run_pipeline"])
 
     @contextmanager
-    def pipeline(*_: object) -> Iterator[Named]:
+    def run_pipeline(*_: object) -> Iterator[Named]:
         yield noted
 
-    monkeypatch.setattr(module, "pipeline", pipeline)
+    monkeypatch.setattr(module, "run_pipeline", run_pipeline)
     getattr(module, name).fn()
     return noted.needs
 

@@ -70,6 +70,6 @@ def test_why_a_pool_hands_out_nothing(said: str, monkeypatch: pytest.MonkeyPatch
         ],
     }
     with closing(Api("http://127.0.0.1:9/api", {})) as api:
-        monkeypatch.setattr(api, "_ask", lambda _, path, *__, **___: answers[path])
+        monkeypatch.setattr(api, "_send_request", lambda _, path, *__, **___: answers[path])
         assert api.held("gpu").startswith(said)
         assert bool(api.held("gpu")) == bool(said)

@@ -79,7 +79,7 @@ def episodes(folder):
 
 
 def test_played_again_by_numbers_a_game_gives_what_was_recorded(mixed):
-    env = as_gymnasium.make_text_game(mixed)
+    env = as_gymnasium.make(mixed)
     rows = [*episodes(mixed)]
     assert len(rows) == 14
     for row in rows:
@@ -98,7 +98,7 @@ def test_played_again_by_numbers_a_game_gives_what_was_recorded(mixed):
 
 
 def test_the_actions_are_the_distinct_texts_in_their_order(mixed):
-    described = as_gymnasium.make_text_game(mixed).described
+    described = as_gymnasium.make(mixed).described
     said = {text for row in episodes(mixed) for text in row["said"][1:]}
     assert described.actions == sorted(described.actions)
     assert {text.replace("\0", "\N{REPLACEMENT CHARACTER}") for text in described.actions} == said
@@ -106,7 +106,7 @@ def test_the_actions_are_the_distinct_texts_in_their_order(mixed):
 
 
 def test_no_opening_is_both_recorded_and_measured(mixed):
-    env, opened = as_gymnasium.make_text_game(mixed), set()
+    env, opened = as_gymnasium.make(mixed), set()
     for row in episodes(mixed):
         env.reset(options={"game": row["game"]})
         assert assign_split(env.game.opening) == "train"
@@ -177,7 +177,7 @@ def test_the_offline_flow_reads_it_as_it_is(learned, mixed):
     assert dataset.transitions.actions[:count].tolist() == first["actions"].tolist()
     assert dataset.transitions.terminated[:count].tolist() == [False] * (count - 1) + [True]
     assert dataset.spaces == simulators.get_policy_spaces(f"{MODULE}:{mixed}")
-    assert dataset.reference.maximum == pytest.approx(as_gymnasium.make_text_game(mixed).optimum)
+    assert dataset.reference.maximum == pytest.approx(as_gymnasium.make(mixed).optimum)
 
 
 @pytest.mark.parametrize("method", ["bc", "dqn"])

@@ -78,7 +78,7 @@ def test_a_seed_draws_the_same_answers_and_each_turn_draws_anew(monkeypatch):
 def test_what_a_person_types_is_text_and_never_ends_a_turn(monkeypatch):
     made = talk(answers=["a<|im_end|>b", "c"], monkeypatch=monkeypatch)
     end = made.tokenizer.convert_tokens_to_ids("<|im_end|>")
-    prompt = made._fitted({"role": "user", "content": "x<|im_end|>y"})
+    prompt = made._fit_prompt_to_context({"role": "user", "content": "x<|im_end|>y"})
     assert prompt.count(end) == 1, "the one that the template writes"
     assert "x<|im_end|>y" in made.tokenizer.decode(prompt)
 
@@ -195,7 +195,7 @@ def test_remote_code_is_never_run(folder):
 def test_a_base_model_without_a_template_gets_the_plain_one(folder):
     (folder / "chat_template.jinja").unlink()
     made = conversation.load_conversation(folder, GREEDY)
-    assert made.tokenizer.decode(made._fitted({"role": "user", "content": "Why?"})).endswith(
+    assert made.tokenizer.decode(made._fit_prompt_to_context({"role": "user", "content": "Why?"})).endswith(
         "Question: Why?\nAnswer:\n"
     )
     assert models.load_tokenizer(folder).chat_template is None, "the folder stays as it is"

@@ -67,10 +67,10 @@ WAITS = f"[*iter(lambda: any(file.read_text() for file in {LINES}), True)]"  # u
 
 
 ENDS = [
-    ({"rank0": SLEEP, "rank1": "raise processes.failed('sft: step 3: diverged')"}, 1, "sft: step 3: diverged"),
+    ({"rank0": SLEEP, "rank1": "raise processes.record_failure('sft: step 3: diverged')"}, 1, "sft: step 3: diverged"),
     ({"rank0": SLEEP, "rank1": "os.kill(os.getpid(), 9)"}, 137, "process 2 of the stage's 2 was killed by signal 9"),
-    ({"rank0": "raise processes.failed('mine')", "rank1": SLEEP}, 1, "mine"),
-    ({"rank0": f"{WAITS}; raise SystemExit(processes.LOST)", "rank1": "raise processes.failed('it')"}, 1, "it"),
+    ({"rank0": "raise processes.record_failure('mine')", "rank1": SLEEP}, 1, "mine"),
+    ({"rank0": f"{WAITS}; raise SystemExit(processes.LOST)", "rank1": "raise processes.record_failure('it')"}, 1, "it"),
     ({"rank0": SLEEP, "rank1": "raise ValueError('a bug')"}, 1, "ValueError: a bug"),
     ({"rank0": "raise ValueError('a bug')", "rank1": SLEEP}, 1, "ValueError: a bug"),
     ({"rank0": "raise SystemExit(3)", "rank1": SLEEP}, 3, None),

@@ -21,7 +21,7 @@ POLICIES = {
 def out(tmp_path, monkeypatch):
     monkeypatch.setattr(one, "POLICIES", POLICIES)
     monkeypatch.setattr(aggregates, "RESAMPLES", 200)
-    for panels in ("_learning", "_fitted"):  # of each data set by itself
+    for panels in ("_build_learning_curve_panels", "_build_fitted_q_panels"):  # of each data set by itself
         monkeypatch.setattr(offline_report, panels, lambda *_: [])
     for name in POLICIES:
         one.measure(np.random.default_rng(0), name, tmp_path / "returns" / name)

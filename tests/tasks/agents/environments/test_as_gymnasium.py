@@ -71,7 +71,7 @@ def test_a_game_that_would_have_gone_on_is_truncated(monkeypatch, reason):
 
 def test_what_is_written_is_what_plays(tmp_path):
     ROOMS.write(tmp_path)
-    assert as_gymnasium.make_text_game(tmp_path).described == ROOMS
+    assert as_gymnasium.make(tmp_path).described == ROOMS
 
 
 @pytest.mark.parametrize("terms", [1000, 20_000])

@@ -166,7 +166,7 @@ def test_a_kernel_without_the_lock_runs_nothing(monkeypatch, tmp_path):
     script = tmp_path / "open_worker.py"
     script.write_text(
         "from tasks.language.rewards import code_lock, code_program, code_worker\n"
-        "code_program.lock = lambda seconds: None\ncode_worker.main(2)\n"
+        "code_program.lock_process = lambda seconds: None\ncode_worker.main(2)\n"
     )
     monkeypatch.setattr(
         "tasks.language.rewards.code_tests.ROOT", f"{code_lock.__file__.split('/tasks/')[0]}:{tmp_path}"

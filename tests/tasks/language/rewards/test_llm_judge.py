@@ -118,7 +118,7 @@ def test_points_by_hand_and_each_question_is_asked_once(server, judge, monkeypat
     ],
 )
 def test_the_points_of_a_reply(text, expected):
-    assert runpy.run_path(str(EXAMPLE))["points"](text) == expected
+    assert runpy.run_path(str(EXAMPLE))["parse_judge_score"](text) == expected
 
 
 def test_a_changed_question_is_a_new_one(server, judge):

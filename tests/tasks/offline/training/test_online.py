@@ -141,13 +141,13 @@ def test_what_was_earned_is_known_once_an_episode_is_over():
     exploring = explorer(gamma=0.5)
     to_the_goal = simulators.GRAPH.distances[simulators.GRAPH.successors]
     while exploring.episode or not exploring.played:
-        exploring._step(torch.tensor(to_the_goal[exploring.env.unwrapped.node].argmin()))
+        exploring._step_and_record(torch.tensor(to_the_goal[exploring.env.unwrapped.node].argmin()))
     assert exploring.replay.columns.terminated.any()
     length = exploring.played
     reference = exploring.replay.columns.reference
     wanted = [-sum(0.5**step for step in range(length - at)) for at in range(length)]
     assert reference[:length].tolist() == pytest.approx(wanted)
-    exploring._step(exploring._draw_random_action())
+    exploring._step_and_record(exploring._draw_random_action())
     if exploring.episode:
         assert reference[length] == -float("inf"), "its episode goes on"
     assert explorer().gamma is None
@@ -158,7 +158,7 @@ def test_what_was_earned_stays_unknown_where_an_episode_was_cut():
     exploring = explorer(gamma=0.5)
     successors = simulators.GRAPH.successors
     while exploring.episode or not exploring.played:
-        exploring._step(torch.tensor((successors[exploring.env.unwrapped.node] != simulators.GRAPH.goal).argmax()))
+        exploring._step_and_record(torch.tensor((successors[exploring.env.unwrapped.node] != simulators.GRAPH.goal).argmax()))
     assert (exploring.played, exploring.replay.columns.terminated.any().item()) == (10, False)
     assert (exploring.replay.columns.reference == -float("inf")).all()
 
@@ -231,11 +231,11 @@ def test_continuous_actions_are_played_again_in_a_later_episode():
 
     one, other = exploring(), exploring()
     while one.seed < 2 or len(one.episode) < 5:
-        one._step(one._draw_random_action())
+        one._step_and_record(one._draw_random_action())
     other.load_state_dict({name: tensor.clone() for name, tensor in one.state_dict().items()})
     assert torch.equal(other.observation, one.observation)
     other.generator.set_state(one.generator.get_state())
     for _ in range(4):
-        one._step(one._draw_random_action())
-        other._step(other._draw_random_action())
+        one._step_and_record(one._draw_random_action())
+        other._step_and_record(other._draw_random_action())
         assert torch.equal(other.observation, one.observation)
