@@ -33,14 +33,19 @@ from tasks.stage import keep_freed_memory
 
 RESULT = Path(__file__).parent / "results/agents.json"
 SETTINGS = {"rooms": 6, "doors": 2, "turns": 100}
-ACTION, ROUNDS = 8, 3
+ACTION = 8
+ROUNDS = 3
 
 
 class Sizes:
     """A model."""
 
     def __init__(self, width: int, layers: int) -> None:
-        self.width, self.layers, self.heads, self.context, self.initializer_range = width, layers, 4, 4096, 0.02
+        self.width = width
+        self.layers = layers
+        self.heads = 4
+        self.context = 4096
+        self.initializer_range = 0.02
 
 
 def make_rooms_games(count: int) -> list[Game]:
@@ -50,7 +55,8 @@ def make_rooms_games(count: int) -> list[Game]:
 
 def play_cached_and_count_tokens(model, words, count: int, turns: int) -> int:
     """Play on one cache; the number of tokens in all transcripts."""
-    episodes, turns_played = make_rooms_games(count), [0] * count
+    episodes = make_rooms_games(count)
+    turns_played = [0] * count
 
     def react(actions):
         heard = step_environments(
@@ -163,8 +169,11 @@ def main() -> None:
     quick = parser.parse_args().quick
     torch.set_num_threads(1)
     keep_freed_memory()
-    load, count, rounds = os.getloadavg()[0], 4 if quick else 48, 1 if quick else ROUNDS
-    lines, single = [], {}
+    load = os.getloadavg()[0]
+    count = 4 if quick else 48
+    rounds = 1 if quick else ROUNDS
+    lines = []
+    single = {}
     for width, layers in ((64, 2), (256, 4)):
         for turns in (2, 8, 16) if not quick else (2,):
             found = measure_play_seconds(width, layers, count, turns, rounds)

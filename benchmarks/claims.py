@@ -59,7 +59,8 @@ def render_page_with_blocks(root: Path, page: Path) -> str:
 
 def find_changed_blocks(root: Path, page: Path) -> Iterator[str]:
     """A line for each block of a page that is not what is made of its result file."""
-    name, text = page.relative_to(root), page.read_text()
+    name = page.relative_to(root)
+    text = page.read_text()
     blocks = BLOCK.findall(text)
     if len(blocks) != text.count("<!-- block") or len(blocks) != text.count("<!-- /block"):
         yield f"{name}: a block has no beginning or no end"

@@ -85,7 +85,8 @@ class Commits:
 
     def _hash_imported_modules(self, code: PackageCode, stage: str) -> str:
         """The hash of all modules that a stage imports, directly or not."""
-        found, waiting = dict[str, str](), [stage]
+        found = dict[str, str]()
+        waiting = [stage]
         while waiting:
             name = waiting.pop()
             module = code.module(name)
@@ -124,7 +125,8 @@ def get_git_output(*arguments: str) -> str:
 
 def count_reruns_per_commit(commits: list[str]) -> Iterator[dict[str, Any]]:
     """For each commit but the first: the number of stages that both have, and of those that run again."""
-    reader, before = Commits(), Versions()
+    reader = Commits()
+    before = Versions()
     for number, commit in enumerate(commits):
         now = reader.versions(commit)
         both = [name for name in now if name in before]

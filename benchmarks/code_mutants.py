@@ -25,7 +25,8 @@ from tasks.code import registries, stages
 
 ROOT = Path(__file__).parents[1]
 RESULT = ROOT / "benchmarks/results/code_mutants.json"
-SEED, MUTANTS = 0, 300
+SEED = 0
+MUTANTS = 300
 STARTING = ("tasks/common/", "tasks/code/", "tasks/stage.py")  # modules that every stage executes
 MOST = 8.0  # seconds that a stage may take
 
@@ -72,8 +73,10 @@ class Campaign:
 
     def attempt(self, measured: Measured, kind: str, edit: random_edits.Edit) -> None:
         """Run the stage with the edit; a row of what became of it."""
-        stage, path = measured.stage, self.clone / edit[0]
-        source, stat = path.read_bytes(), path.stat()
+        stage = measured.stage
+        path = self.clone / edit[0]
+        source = path.read_bytes()
+        stat = path.stat()
         edited, described = random_edits.apply_edit(source, edit)
         if any(row[0] == stage.name and row[2] == described for row in self.rows):
             return

@@ -45,8 +45,14 @@ from tasks.stage import keep_freed_memory, read_section
 RESULT = Path(__file__).parent / "results/credit.json"
 PARTS = ("kinds", "lengths")
 ORCHARDS = (0, 2, 6)  # turns between the first and the last
-GAMES, EPISODES, SEED = 12, 4, 9  # in a batch; the seed of games that no clone learned from
-FEW, MANY, BATCHES = 5, 60, 80  # batches that a critic learns from, and that gradients are made of
+# in a batch; the seed of games that no clone learned from
+GAMES = 12
+EPISODES = 4
+SEED = 9
+# batches that a critic learns from, and that gradients are made of
+FEW = 5
+MANY = 60
+BATCHES = 80
 UNBIASED = "reward-to-go"
 Found = Mapping[str, tuple[float, float]]  # noise and squared bias of each kind
 
@@ -92,7 +98,8 @@ def build_credit_kinds(few: int, many: int) -> dict[str, Kind]:
     return found
 
 
-BY_TURN, BY_EPISODE = "by turn", "by episode"
+BY_TURN = "by turn"
+BY_EPISODE = "by episode"
 GROUPS = {BY_TURN: Kind("to_go", "group"), BY_EPISODE: Kind("total", "group")}
 
 
@@ -138,10 +145,13 @@ def measure_noise_and_bias(
     `unbiased`.
     """
     config = read_section("agents", AgentsConfig)
-    model, words, world = models.load_model(policy), models.load_tokenizer(policy), episode_files.read_world(episodes)
+    model = models.load_model(policy)
+    words = models.load_tokenizer(policy)
+    world = episode_files.read_world(episodes)
     model.eval()
     how = playing.build_action_sampling(model, words, config.max_action_tokens, 1.0)
-    collect, steps = GameCollector(model, words, world, SEED, GAMES, EPISODES, how), count(1)
+    collect = GameCollector(model, words, world, SEED, GAMES, EPISODES, how)
+    steps = count(1)
     settings = {name: kind.settings(config) for name, kind in chosen.items()}
     critics: dict[str, TurnCritic | None] = dict.fromkeys(chosen)
     most = max(kind.batches for kind in chosen.values())
@@ -196,7 +206,8 @@ def compute_policy_gradient(model, experience: AgentExperience, given: Credited)
 
 def measure_cloned_policies(orchard: int, chosen: Mapping[str, Kind], unbiased: str, quick: bool) -> list[Found]:
     """What is measured with each clone."""
-    found, started = list[Found](), Path.cwd()
+    found = list[Found]()
+    started = Path.cwd()
     for seed in (0,) if quick else (0, 1, 2):
         with tempfile.TemporaryDirectory() as scratch:
             root = Path(scratch)
@@ -248,7 +259,8 @@ def render(kept: Mapping[str, Any]) -> str:
         return ", ".join(f"{value:.2f}" for value in values)
 
     def made(part: str) -> str:
-        minutes, where = kept[part]["minutes"], kept[part]["machine"]
+        minutes = kept[part]["minutes"]
+        where = kept[part]["machine"]
         return f"Made by `python -m benchmarks.credit --part {part}` in {minutes:.0f} minutes on {where}."
 
     found = kept["kinds"]["found"]

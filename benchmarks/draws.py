@@ -37,7 +37,8 @@ from tasks.language.reporting import reward_section
 
 ROOT = Path(__file__).parents[1]
 SEED = re.compile(r"^(  )?seed: (&seed )?\d+", re.MULTILINE)
-RIGHT, GOLD = "strict_greedy", "gold_greedy"
+RIGHT = "strict_greedy"
+GOLD = "gold_greedy"
 SINGLE = (RIGHT, GOLD)  # metrics whose values are kept, problem by problem
 PARTS = ("gold_by_manner", "gold_by_correctness")
 KINDS = ("longer", "larger", "words", "sums")
@@ -64,7 +65,8 @@ def run_posttrain(folder: Path, *arguments: str) -> None:
 def train_further_methods(draw: int, folder: Path, policies: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Train the methods that the default leaves out: what is kept of them, and their values problem by problem."""
     methods = [name for name in FURTHER if name not in policies]
-    row, single = {}, {}
+    row = {}
+    single = {}
     run_posttrain(folder, "run", "language", "--set", f"report.policies=[{', '.join([*policies, *methods])}]")
     found = collect_draw_results(draw, folder)
     for name in methods:
@@ -151,7 +153,8 @@ def render(result: Mapping[str, Any]) -> str:
 
 def headline(result: Mapping[str, Any]) -> str:
     """What the page of the repository says: the best method by right answers, and the best by gold ones."""
-    draws, baseline = result["draws"], result["baseline"]
+    draws = result["draws"]
+    baseline = result["baseline"]
     means = {
         metric: {name: fmean([draw[name][metric] for draw in draws]) for name in (baseline, *list_methods(result))}
         for metric in SINGLE
@@ -172,7 +175,8 @@ def over_draws(result: Mapping[str, Any], *names: str) -> str:
     """A row for each policy, or for these: right answers, their difference to the better control, gold answers, and
     what those gained by manner and by being right.
     """
-    draws, baseline = result["draws"], result["baseline"]
+    draws = result["draws"]
+    baseline = result["baseline"]
     tests = {
         name: paired_intervals.student_t_interval([compute_gain_over_control(result, draw, name) for draw in draws])
         for name in list_methods(result)
@@ -250,9 +254,11 @@ def with_baseline(result: Mapping[str, Any]) -> str:
 
 def reward_model(result: Mapping[str, Any]) -> str:
     """A row for each draw: the share of held-out pairs that are ordered as labelled, after training and before it."""
-    rows, gains = [["draw", "reward model", "SFT's log-probability", "difference, points"]], list[float]()
+    rows = [["draw", "reward model", "SFT's log-probability", "difference, points"]]
+    gains = list[float]()
     for draw in result["draws"]:
-        trained, likelihood = draw["reward_model"]["accuracy"], draw["reward_model"]["likelihood"]
+        trained = draw["reward_model"]["accuracy"]
+        likelihood = draw["reward_model"]["likelihood"]
         gains.append(trained - likelihood)
         shares = f"{100 * trained:.1f} %", f"{100 * likelihood:.1f} %", f"{100 * gains[-1]:+.1f}"
         rows.append([str(draw["draw"]), *shares])
@@ -293,7 +299,8 @@ def main() -> None:
             began = time.monotonic()
             create_draw_clone(draw, folder, arguments.preset)
             run_posttrain(folder, "run", "language")
-            seconds, report = time.monotonic() - began, YAML(typ="safe").load(folder / "params.yaml")["report"]
+            seconds = time.monotonic() - began
+            report = YAML(typ="safe").load(folder / "params.yaml")["report"]
             facts = {key: report[key] for key in ("policies", "baseline", "controls")}
             facts["params_hash"] = hash_folder_params(folder)
             if result["draws"] and {key: result[key] for key in facts} != facts:

@@ -32,10 +32,17 @@ from flows.orchestration import server
 
 ROOT = Path(__file__).parent.parent
 RESULT = ROOT / "benchmarks/results/engine.json"
-ROUNDS, LARGE_ROUNDS = 5, 3
-STAGES, LARGE_STAGES, LARGE_MB = 15, 8, 200
-MANY, CHAIN = 300, 176
-POSTTRAIN, PLAIN, NAIVE, SNAKEMAKE = "posttrain", "dvc repro", "prefect + dvc repro", "snakemake"
+ROUNDS = 5
+LARGE_ROUNDS = 3
+STAGES = 15
+LARGE_STAGES = 8
+LARGE_MB = 200
+MANY = 300
+CHAIN = 176
+POSTTRAIN = "posttrain"
+PLAIN = "dvc repro"
+NAIVE = "prefect + dvc repro"
+SNAKEMAKE = "snakemake"
 AFTER = "then"
 COMMANDS = {
     POSTTRAIN: [sys.executable, "-m", "flows.start", "run", "last"],
@@ -211,7 +218,8 @@ def build_prefect_environment(root: Path, cold: bool) -> dict[str, str]:
 
 def format_engine_row(name: str, times: dict[str, float], after: str = "", spread: str = "") -> str:
     """One line of the table."""
-    ours, plain = times[POSTTRAIN], times[PLAIN]
+    ours = times[POSTTRAIN]
+    plain = times[PLAIN]
     naive = f"{times[NAIVE]:.2f}" if NAIVE in times else ""
     other = f"{times[SNAKEMAKE]:.2f}" if SNAKEMAKE in times else ""
     return f"| {name} | {ours:.2f} | {plain:.2f} | {ours / plain:.2f} | {naive} | {other} | {after} | {spread} |"
@@ -231,7 +239,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.engine", description=__doc__)
     parser.add_argument("--snakemake", metavar="PROGRAM", help="the program of Snakemake, to be measured too")
     program = parser.parse_args().snakemake
-    tools, peer = dict(COMMANDS), "Snakemake was not measured."
+    tools = dict(COMMANDS)
+    peer = "Snakemake was not measured."
     if program:
         tools[SNAKEMAKE] = [program, "--cores", str(os.cpu_count()), "--quiet", "all", "--", "last"]
         version = subprocess.run([program, "--version"], capture_output=True, check=True, text=True).stdout.strip()
@@ -257,7 +266,8 @@ def main() -> None:
         f"| case | posttrain | dvc repro | ratio | {NAIVE} | snakemake | then | runs, lowest to highest |",
         "|---|---|---|---|---|---|---|---|",
     ]
-    medians, single = [], {}
+    medians = []
+    single = {}
     for case in CASES:
         with tempfile.TemporaryDirectory() as folder:
             times = measure_engine_case(case, Path(folder), tools)
@@ -270,7 +280,8 @@ def main() -> None:
         medians.append(middle)
         print(lines[-1], flush=True)
     by_name = {case.name: middle for case, middle in zip(CASES, medians, strict=True)}
-    one, many = by_name["1 trivial stage"], by_name[f"{CHAIN} trivial stages in a chain"]
+    one = by_name["1 trivial stage"]
+    many = by_name[f"{CHAIN} trivial stages in a chain"]
     each = {tool: (many[tool] - one[tool]) / (CHAIN - 1) for tool in many.keys() & one.keys() - {AFTER}}
     lines.append(format_engine_row("each further trivial stage", each, "", f"from 1 and {CHAIN}"))
     print(lines[-1])

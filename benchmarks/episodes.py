@@ -25,7 +25,9 @@ from tasks.offline.datasets.dataset_files import ScoreReference
 from tasks.offline.datasets.episodes import Episode
 
 RESULT = Path(__file__).parent / "results/episodes.json"
-ENVIRONMENT, SEEN, TAKEN = "Hopper-v5", 11, 3
+ENVIRONMENT = "Hopper-v5"
+SEEN = 11
+TAKEN = 3
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,9 @@ class Case:
 
 
 CASES = [Case("9,090 episodes of 8 to 20 steps", 9090, 8, 20), Case("400 episodes of 100 to 500 steps", 400, 100, 500)]
-ROUNDS, QUICK_ROUNDS, QUICK_COUNT = 5, 1, 20
+ROUNDS = 5
+QUICK_ROUNDS = 1
+QUICK_COUNT = 20
 
 
 def make_random_episodes(case: Case, count: int) -> list[Episode]:
@@ -120,7 +124,9 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a few episodes, to see that it runs")
     parser.add_argument("--out", type=Path, help="where the table goes; with --quick nowhere by default")
     given = parser.parse_args()
-    load, rounds, rows = os.getloadavg()[0], QUICK_ROUNDS if given.quick else ROUNDS, []
+    load = os.getloadavg()[0]
+    rounds = QUICK_ROUNDS if given.quick else ROUNDS
+    rows = []
     single: dict[str, dict[str, list[float]]] = {}
     for case in CASES:
         with tempfile.TemporaryDirectory() as folder:

@@ -121,7 +121,8 @@ def list_descendants(pid: int) -> list[int]:
         if entry.name.isdigit():
             with contextlib.suppress(OSError, ValueError, IndexError):
                 parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-    found, new = [], {pid}
+    found = []
+    new = {pid}
     while new:
         new = {child for child, parent in parents.items() if parent in new}
         found += sorted(new)

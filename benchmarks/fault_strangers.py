@@ -54,7 +54,9 @@ def forged(call):
     return b'{"call": %d, "values": [7, 7, 7], "imported": [], "read": []}\\n' % call
 """
 NAMES = tuple(f"model.layers.{n}.self_attn.{part}_proj" for n in range(32) for part in "qkvo")
-ATOMS, REPEATS, ENDS = (".", "(?:.|[a-z])"), ("+", "*"), ("!", "")
+ATOMS = (".", "(?:.|[a-z])")
+REPEATS = ("+", "*")
+ENDS = ("!", "")
 
 
 def iterate_stranger_trials() -> Iterator[tuple[str, str, str]]:

@@ -31,7 +31,8 @@ ROOT = Path(__file__).parents[1]
 RESULT = ROOT / "benchmarks/results/faults.json"
 SIGNALS = ("SIGKILL", "SIGTERM", "SIGINT", "SIGHUP")
 PAIRS = ("run", "repro", "gc")
-MANY_SIGNALS, MANY_PAIRS = 300, 30
+MANY_SIGNALS = 300
+MANY_PAIRS = 30
 LATEST = 15.0  # seconds after the start of a flow; some stages of preset tiny end in that time
 
 
@@ -79,7 +80,9 @@ def run_signal_trials(scratch: Path, sample: int | None, rng: random.Random) -> 
     """At a random moment, to a random process of `posttrain run`."""
     command = fault_commands.Command.prepared(scratch / "command")
     for number in range(sample or MANY_SIGNALS):
-        kind, moment, which = rng.choice(SIGNALS), rng.random(), rng.random()
+        kind = rng.choice(SIGNALS)
+        moment = rng.random()
+        which = rng.random()
         yield (
             f"{kind} at {moment:.3f} to process {which:.3f}, trial {number}",
             command.run_with_signal(kind, moment, which),
@@ -90,7 +93,9 @@ def run_server_signal_trials(scratch: Path, sample: int | None, rng: random.Rand
     """At a random moment, to Prefect's server or the process that keeps it."""
     command = fault_commands.Command.prepared(scratch / "command")
     for number in range(sample or MANY_SIGNALS):
-        kind, moment, which = rng.choice(SIGNALS), rng.random(), rng.random()
+        kind = rng.choice(SIGNALS)
+        moment = rng.random()
+        which = rng.random()
         faults = command.run_with_signal(kind, moment, which, at_server=True)
         yield f"{kind} at {moment:.3f} to process {which:.3f} of the server, trial {number}", faults
 
@@ -103,7 +108,9 @@ def run_flow_signal_trials(scratch: Path, sample: int | None, rng: random.Random
     flow, *others = fault_flows.FLOWS
     trials = sample or MANY_SIGNALS
     for number in range(trials):
-        kind, moment, which = rng.choice(SIGNALS), rng.uniform(0, LATEST), rng.random()
+        kind = rng.choice(SIGNALS)
+        moment = rng.uniform(0, LATEST)
+        which = rng.random()
         over, faults = real.run_with_signal(flow, kind, moment, which, last=number == trials - 1)
         yield f"{flow}, {kind} after {moment:.2f} s to process {which:.3f}, trial {number}", faults
         if over:
@@ -116,7 +123,8 @@ def run_concurrent_command_trials(
     """A run beside another, beside plain `dvc repro`, and beside `dvc gc`."""
     command = fault_commands.Command.prepared(scratch / "command")
     for number in range(sample or MANY_PAIRS):
-        other, later = PAIRS[number % len(PAIRS)], rng.uniform(0, 1)
+        other = PAIRS[number % len(PAIRS)]
+        later = rng.uniform(0, 1)
         yield f"run and {other}, {later:.3f} later, trial {number}", command.beside(other, later)
 
 

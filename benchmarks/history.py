@@ -28,8 +28,10 @@ from benchmarks.engine import describe_machine
 
 ROOT = Path(__file__).parents[1]
 RESULT = ROOT / "benchmarks/results/history.json"
-DATABASE, ARTIFACTS = Path("mlruns/mlflow.db"), Path("mlruns/artifacts")
-PIPELINES, ROUNDS = 1000, 7
+DATABASE = Path("mlruns/mlflow.db")
+ARTIFACTS = Path("mlruns/artifacts")
+PIPELINES = 1000
+ROUNDS = 7
 WITH_FILES = 100  # of the newest pipeline runs, whose stages have a record.json
 TARGET = 3.0  # seconds, of issue 13
 APART = 3_600_000  # milliseconds between two pipeline runs
@@ -169,7 +171,8 @@ def count_rows_and_bytes(root: Path) -> dict[str, int]:
 
 def render(result: Mapping[str, Any]) -> str:
     """benchmarks/history.md."""
-    held, sizes = result["database"], [*result["seconds"]["posttrain runs"]]
+    held = result["database"]
+    sizes = [*result["seconds"]["posttrain runs"]]
     lines = [
         f"# The records of {result['pipelines']:,} pipeline runs",
         "",

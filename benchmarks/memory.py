@@ -24,7 +24,8 @@ from benchmarks.rl_report import count_million_parameters, format_median_and_ran
 RESULT = Path(__file__).parent / "results/memory.json"
 WHOLE = "posttrain, all logits at once"
 SIDES = (OURS, WHOLE, THEIRS)
-ROUNDS, PROMPT = 3, 64
+ROUNDS = 3
+PROMPT = 64
 STEPS = 2  # the second begins with the optimizer's state in memory, and is the one that is timed
 VOCABULARY = 151_936  # Qwen's
 SIZE = Size(
@@ -71,7 +72,9 @@ def measure_side_memory(side: str, case: Case) -> Run:
     child.start()
     far.close()
     try:
-        loaded, seconds, peak = receive_message(pipe, side), 0.0, 0.0
+        loaded = receive_message(pipe, side)
+        seconds = 0.0
+        peak = 0.0
         for _ in range(case.steps):
             pipe.send("go")
             seconds, _, _, peak = receive_message(pipe, side)
@@ -146,7 +149,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="where the tables go; with --quick nowhere by default")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="processes of each side and algorithm")
     given = parser.parse_args()
-    load, began = os.getloadavg()[0], time.perf_counter()
+    load = os.getloadavg()[0]
+    began = time.perf_counter()
     size, prompt, rounds = (QUICK, 8, 1) if given.quick else (SIZE, PROMPT, given.rounds)
     check_agreement(size, prompt)
     print("Losses and gradients of both sides are equal.", flush=True)

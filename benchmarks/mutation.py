@@ -114,12 +114,9 @@ def generate_function_mutants(root: Path, function: Function) -> dict[tuple[str,
         original = texts[f"{mangled.rpartition('__mutmut_')[0]}__mutmut_orig"]
         indented = textwrap.indent(texts[mangled], " " * function.indent)
         text = "\n".join([*lines[: function.first - 1], indented, *lines[function.last :]]) + "\n"
-        mutants[extract_differing_lines(_strip_lines(original), _strip_lines(texts[mangled]))] = text
+        before, after = ([line.strip() for line in part.splitlines()] for part in (original, texts[mangled]))
+        mutants[extract_differing_lines(before, after)] = text
     return mutants
-
-
-def _strip_lines(text: str) -> list[str]:
-    return [line.strip() for line in text.splitlines()]
 
 
 def extract_differing_lines(before: Sequence[str], after: Sequence[str]) -> tuple[str, str]:
@@ -163,7 +160,8 @@ class Trials:
     """Copies of a checkout, in each of which one fault at a time is tried by a process of its own."""
 
     def __init__(self, tree: Path, scratch: Path, processes: int) -> None:
-        self.tree, self.reach = tree, Reach(tree)
+        self.tree = tree
+        self.reach = Reach(tree)
         self.copies = [scratch / f"copy{number}" for number in range(processes)]
         self.running: dict[int, tuple[Path, Mutant, float]] = {}
         for copy in self.copies:
@@ -303,7 +301,8 @@ def run_mutant_trials(tree: Path, column: str, mutants: Sequence[Mutant], proces
         importlib.import_module(name)
     left = [mutant for mutant in mutants if column not in mutant.outcomes]
     left.sort(key=lambda mutant: not any(is_killed(mutant, other) for other in mutant.outcomes))
-    done, total = len(mutants) - len(left), len(mutants)
+    done = len(mutants) - len(left)
+    total = len(mutants)
     with tempfile.TemporaryDirectory() as scratch:
         trials = Trials(tree, Path(scratch), processes)
         while left or trials.running:
@@ -346,7 +345,9 @@ def render(result: dict[str, Any]) -> str:
     for column in result["columns"]:
         outcomes = [mutant.outcomes[column] for mutant in mutants if column in mutant.outcomes]
         words = [outcome["outcome"] for outcome in outcomes]
-        noticed, survived, gone = sum(word in KILLED for word in words), words.count("survived"), words.count("gone")
+        noticed = sum(word in KILLED for word in words)
+        survived = words.count("survived")
+        gone = words.count("gone")
         tried = noticed + survived
         score = estimate_share([1.0] * noticed + [0.0] * survived) if tried and len(words) == len(mutants) else None
         interval = f"{100 * score.mean:.1f} % ({100 * score.low:.1f} to {100 * score.high:.1f})" if score else ""
@@ -372,9 +373,7 @@ def main() -> None:
     parser.add_argument("--tree", type=Path, default=ROOT, help="the checkout with the code and the tests")
     parser.add_argument("--column", default="here", help="the name of that checkout in the results")
     parser.add_argument("--processes", type=int, default=os.cpu_count())
-    parser.add_argument(
-        "--result", type=Path, default=RESULT, help="the file of outcomes; its faults are tried again where it has some"
-    )
+    parser.add_argument("--result", type=Path, default=RESULT, help="outcomes; faults in it are tried again")
     parser.add_argument(
         "--unless-killed-by", metavar="COLUMN", default="", help="leave out the faults that this column's tests noticed"
     )

@@ -73,11 +73,13 @@ def measure_newcomer_seconds(
     clock = Clock()
     subprocess.run(["git", "clone", "--quiet", str(source), str(folder)], check=True)
     clock.note("clone")
-    silence, heard = 0.0, time.monotonic()
+    silence = 0.0
+    heard = time.monotonic()
     with open_command_process(["make", "run"], folder, environment) as process:
         assert process.stdout is not None
         for line in process.stdout:
-            silence, heard = max(silence, time.monotonic() - heard), time.monotonic()
+            silence = max(silence, time.monotonic() - heard)
+            heard = time.monotonic()
             if STARTED.match(line):
                 clock.note("first stage")
                 break

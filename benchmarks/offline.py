@@ -28,10 +28,14 @@ from tasks.algorithms.offline.transition_tensors import Spaces, Transitions
 from tasks.stage import keep_freed_memory
 
 RESULT = Path(__file__).parent / "results/offline.json"
-ROUNDS, QUICK_ROUNDS = 7, 2
+ROUNDS = 7
+QUICK_ROUNDS = 2
 WORK_STEPS = 4  # whose products are counted: some methods move the policy in every other step
-LUNAR_LANDER, HOPPER = Spaces(8, 4, discrete=True), Spaces(11, 3, discrete=False)
-EPISODES, LONGEST = 100, 500  # of the made-up data; lengths are uniform up to LONGEST
+LUNAR_LANDER = Spaces(8, 4, discrete=True)
+HOPPER = Spaces(11, 3, discrete=False)
+# of the made-up data; lengths are uniform up to LONGEST
+EPISODES = 100
+LONGEST = 500
 SMALL = {"hidden": [256, 256], "batch_size": 256, "learning_rate": 3e-4, "gamma": 0.99, "target_every": 1000}
 TWIN = SMALL | {"critics": 2, "target_rate": 0.005, "noise": 0.2, "noise_clip": 0.5, "policy_every": 2}
 SEQUENCE = {"heads": 1, "context": 20, "batch_size": 64, "timesteps": LONGEST, "clip": 0.25}
@@ -112,7 +116,9 @@ class Speed:
     @classmethod
     def measured(cls) -> "Speed":
         """In products of 2,560 x 256 by 256, the faster of torch's and ours."""
-        x, theirs, ours = torch.randn(2560, 256), nn.Linear(256, 256), linear.Linear(256, 256)
+        x = torch.randn(2560, 256)
+        theirs = nn.Linear(256, 256)
+        ours = linear.Linear(256, 256)
         return cls(
             max(cls._measure_best_speed(theirs, x), cls._measure_best_speed(ours, x)),
             cls._measure_best_speed(theirs.bfloat16(), x.bfloat16()),
@@ -152,7 +158,8 @@ def count_step_flops(ours: Ours) -> float:
 def measure_step_rates(case: Case, rounds: int, steps: int, episodes: int, folder: Path) -> tuple[Rates, str]:
     """The rates of both sides, which take turns, after one warm-up round; and d3rlpy's version."""
     keep_freed_memory()
-    data, rates = make_random_transitions(case.spaces, episodes), Rates()
+    data = make_random_transitions(case.spaces, episodes)
+    rates = Rates()
     rates.work = count_step_flops(Ours(data, case.spaces, 0, case.settings))
     ours = Ours(data, case.spaces, 0, case.settings)
     half = Ours(data, case.spaces, 0, case.settings | {"bfloat16": True}) if case.half else None
@@ -249,8 +256,12 @@ def main() -> None:
     given = parser.parse_args()
     peer.get_d3rlpy_python()
     torch.set_num_threads(1)
-    load, began, version, rows = os.getloadavg()[0], time.perf_counter(), "", []
-    speed, single = Speed.measured(), {}
+    load = os.getloadavg()[0]
+    began = time.perf_counter()
+    version = ""
+    rows = []
+    speed = Speed.measured()
+    single = {}
     rounds = QUICK_ROUNDS if given.quick else ROUNDS
     for case in CASES:
         with tempfile.TemporaryDirectory() as folder:

@@ -64,8 +64,11 @@ class Lab:
     """A data set and a process with d3rlpy; trains and plays policies."""
 
     def __init__(self, dataset: StoredDataset, steps: int, episodes: int, theirs: peer.Peer, folder: Path) -> None:
-        self.dataset, self.steps, self.episodes = dataset, steps, episodes
-        self.theirs, self.folder = theirs, folder
+        self.dataset = dataset
+        self.steps = steps
+        self.episodes = episodes
+        self.theirs = theirs
+        self.folder = folder
         self.data = peer.write_transitions(dataset.transitions, folder / "data.npz")
 
     def ours(self, settings: dict[str, Any], seed: int) -> Any:
@@ -76,7 +79,8 @@ class Lab:
 
     def peers(self, settings: dict[str, Any], seed: int) -> Any:
         """d3rlpy's policy: our network with d3rlpy's weights."""
-        data, spaces = self.dataset.transitions, self.dataset.spaces
+        data = self.dataset.transitions
+        spaces = self.dataset.spaces
         side = Ours(data, spaces, seed, settings)  # an untrained network
         scaler = side.network.normaliser
         known = {name: value for name, value in settings.items() if name not in ("normalise", "same")}
@@ -137,7 +141,9 @@ def main() -> None:
     given = parser.parse_args()
     torch.set_num_threads(1)
     runs = {"equal": EQUAL, "changes": CHANGES, "all": [*EQUAL, *CHANGES]}[given.runs]
-    dataset, began, rows = read_offline_dataset(given.data), time.perf_counter(), []
+    dataset = read_offline_dataset(given.data)
+    began = time.perf_counter()
+    rows = []
     with peer.Peer() as theirs, tempfile.TemporaryDirectory() as folder:
         lab = Lab(dataset, given.steps, given.episodes, theirs, Path(folder))
         for run in runs:

@@ -27,9 +27,11 @@ def build_algorithm_config(settings):
     common = {"batch_size": settings["batch_size"]}
     rate = settings["learning_rate"]
     if "mean" in settings:
-        mean, deviation = np.array(settings["mean"]), np.array(settings["deviation"])
+        mean = np.array(settings["mean"])
+        deviation = np.array(settings["deviation"])
         common["observation_scaler"] = StandardObservationScaler(mean=mean, std=deviation, eps=settings["scaler_eps"])
-    method, discrete = settings["method"], settings["discrete"]
+    method = settings["method"]
+    discrete = settings["discrete"]
     if method == "decision_transformer":
         common |= {"num_heads": settings["heads"], "num_layers": settings["layers"]}
         common |= {"context_size": settings["context"], "max_timestep": settings["timesteps"]}
@@ -135,10 +137,12 @@ class Side:
         """Build the algorithm, with its own initial weights."""
         torch.set_num_threads(1)
         d3rlpy.seed(seed)
-        self.settings, self.data = settings, dict(np.load(data))
+        self.settings = settings
+        self.data = dict(np.load(data))
         self.algo = build_algorithm_config(settings).create(device="cpu:0")
         self.algo.create_impl((observation,), action)
-        self.actions, self.buffer = action, None
+        self.actions = action
+        self.buffer = None
         return {"versions": f"d3rlpy {d3rlpy.__version__} with torch {torch.__version__}"}
 
     def load(self, path, targets=None):
@@ -172,7 +176,8 @@ class Side:
 
     def record(self, rows):
         """As `update`, and also the actions that the critics valued, in order; continuous CQL only."""
-        asked, forwarder = [], self.algo.impl._q_func_forwarder
+        asked = []
+        forwarder = self.algo.impl._q_func_forwarder
         expected = forwarder.compute_expected_q
 
         def witness(x, action, reduction="mean"):
@@ -204,7 +209,8 @@ def _load_weights_from_file(parameters, path):
 
 def main():
     """Answer until standard input ends. d3rlpy's log, which it prints to standard output, goes to standard error."""
-    answers, sys.stdout = sys.stdout, sys.stderr
+    answers = sys.stdout
+    sys.stdout = sys.stderr
     side = Side()
     for line in sys.stdin:
         command, given = json.loads(line)

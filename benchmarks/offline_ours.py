@@ -152,7 +152,8 @@ def _build_rebrac(
     from tasks.extensions.continuous_control.algorithms import rebrac
 
     agent, optimizers = _build_td3_agent(spaces, data, given)
-    own, size = _select_method_settings(rebrac.RebracSettings, given), given["batch_size"]
+    own = _select_method_settings(rebrac.RebracSettings, given)
+    size = given["batch_size"]
     return agent.policy, rebrac.fit(agent, optimizers, data, own, batch_size=size, generator=generator)
 
 

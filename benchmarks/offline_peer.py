@@ -60,7 +60,9 @@ class Peer:
 
         assert process.stdin
         assert process.stdout
-        self.process, self.there, self.back = process, process.stdin, process.stdout
+        self.process = process
+        self.there = process.stdin
+        self.back = process.stdout
 
     def __enter__(self) -> "Peer":
         return self

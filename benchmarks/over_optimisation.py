@@ -32,10 +32,8 @@ from tasks.language.rewards import reward_model_files
 from tasks.language.rewards.verifier import Verifier
 
 ROOT = Path(__file__).parents[1]
-RESULTS, PICTURE = (
-    ROOT / "benchmarks/results/training_faults/over-optimised.json",
-    ROOT / "docs/faults/over-optimised.png",
-)
+RESULTS = ROOT / "benchmarks/results/training_faults/over-optimised.json"
+PICTURE = ROOT / "docs/faults/over-optimised.png"
 PRESET = "fault-over-optimised"
 PAIRS: dict[str, int | None] = {"60 pairs": 60, "500 pairs": 500, "all pairs": None}
 ASKED = {"problems": 200, "samples": 128, "temperature": 1.0}  # of the section search
@@ -88,7 +86,8 @@ def train_head(folder: Path, sft: Path, pairs: int | None, out: Path) -> dict[st
 def sample_test_answers(folder: Path) -> tuple[pd.DataFrame, sampling.TestPrompts]:
     """SFT's answers to the test problems, with the gold: rubric points over ten."""
     section = {**files.parse_params((folder / "params.yaml").read_text())["search"], **ASKED}
-    config, sft = SearchConfig.from_yaml(section), folder / "data/sft"
+    config = SearchConfig.from_yaml(section)
+    sft = folder / "data/sft"
     assert isinstance(config, SearchConfig)
     tokenizer = models.load_tokenizer(sft)
     given = sampling.load_test_prompts(config, folder / "data/problems", tokenizer)

@@ -23,7 +23,8 @@ from flows.params import checking, editing
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks/results/process_supervision.json"
 PRESET = "reward-models"
-CONTROL, BY_STEPS = "right answers", "right answers and steps"
+CONTROL = "right answers"
+BY_STEPS = "right answers and steps"
 ONE_CANDIDATE = "evaluate.candidates=[0.0]"  # the best temperature is not read here
 COLUMNS = {
     variants.GREEDY: "greedy",

@@ -73,7 +73,8 @@ def load_stage_costs(root: Path, planned: Sequence[PlannedStage]) -> list[Cost]:
             head = records.head(run_id)
             assert head is not None
             assert head.ended is not None
-            seconds, memory = (head.ended - head.started) / 1000, records.latest(run_id).get(PEAK_MEMORY, 0.0)
+            seconds = (head.ended - head.started) / 1000
+            memory = records.latest(run_id).get(PEAK_MEMORY, 0.0)
             found.append(Cost(stage.name, seconds, stage.cpu, memory))
     return sorted(found, key=lambda cost: -cost.seconds)
 
@@ -152,7 +153,8 @@ def main() -> None:
     profiles = parse_profiles(result_files.load_result(RESULT, {}))
     for flow in asked:
         with tempfile.TemporaryDirectory() as folder:
-            root, load = Path(folder) / "clone", os.getloadavg()[0]
+            root = Path(folder) / "clone"
+            load = os.getloadavg()[0]
             profiles[flow] = load_flow_profile(flow, root, measure_flow_seconds(flow, root), load)
         results = {name: asdict(one) for name, one in profiles.items()}
         result_files.write_result(RESULT, results, adds=True)

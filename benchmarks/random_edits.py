@@ -42,7 +42,8 @@ def list_editable_nodes(source: bytes) -> list[Any]:
     """The nodes that may be changed, without texts that nobody uses and the parts of f-strings, whose places Python
     does not know.
     """
-    editable, waiting = [], [ast.parse(source)]
+    editable = []
+    waiting = [ast.parse(source)]
     while waiting:
         node: Any = waiting.pop()
         if isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)):
@@ -69,6 +70,7 @@ def apply_edit(source: bytes, edit: Edit) -> tuple[bytes, str]:
     node = list_editable_nodes(source)[index]
     _, text = [*iterate_node_changes(node)][which]
     starts = [0, *(index + 1 for index, byte in enumerate(source) if byte == 10)]
-    first, last = starts[node.lineno - 1] + node.col_offset, starts[node.end_lineno - 1] + node.end_col_offset
+    first = starts[node.lineno - 1] + node.col_offset
+    last = starts[node.end_lineno - 1] + node.end_col_offset
     described = f"{path}:{node.lineno}: {' '.join(source[first:last].decode().split())[:60]} -> {text[:60]}"
     return source[:first] + text.encode() + source[last:], described

@@ -26,7 +26,8 @@ import pandas as pd
 
 ROOT = Path(__file__).parents[1]
 FOLDER = "benchmarks/results"
-UNKNOWN, NOT_KEPT = "unknown", "not kept"
+UNKNOWN = "unknown"
+NOT_KEPT = "not kept"
 FIELDS = {"commit", "processor", "per_problem", "result", "sha256"}
 
 
@@ -104,7 +105,8 @@ def find_result_file_faults(root: Path) -> Iterator[str]:
     if _run_git(root, "rev-parse", "--is-shallow-repository") == "false":
         history = (_run_git(root, "rev-list", "HEAD") or "").split()
     for path in sorted((root / FOLDER).rglob("*.json")):
-        name, content = path.relative_to(root), json.loads(path.read_text())
+        name = path.relative_to(root)
+        content = json.loads(path.read_text())
         if missing := sorted(FIELDS - {*content}):
             yield f"{name}: has no {', '.join(missing)}"
             continue

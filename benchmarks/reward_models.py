@@ -75,7 +75,8 @@ def make_eighth_pairs_writer(shuffled: bool) -> Callable[[Path], None]:
     """
 
     def write(folder: Path) -> None:
-        source, target = folder / "data/preferences", folder / "data/eighth"
+        source = folder / "data/preferences"
+        target = folder / "data/eighth"
         shutil.rmtree(target, ignore_errors=True)
         shutil.copytree(source, target)
         table = pd.read_parquet(source / "train.parquet")
@@ -301,7 +302,8 @@ def render(results: Mapping[str, Mapping[str, Any]]) -> str:
 def format_case_cells(row: Mapping[str, Any]) -> list[str]:
     """A row's cells behind its seed."""
     over = ["{:+.1f} [{:+.1f}, {:+.1f}]".format(*(100 * value for value in row["over_pairs"][name])) for name in BEST]
-    model, fitted = row["reward_model"], row["trained"].get("accuracy", float("nan"))
+    model = row["reward_model"]
+    fitted = row["trained"].get("accuracy", float("nan"))
     shown = (
         [format_percent(row["evaluated"][name]) for name in BEST],
         [format_percent(row["evaluated"][name]) for name in RANKED],

@@ -30,7 +30,9 @@ from benchmarks.rl_report import (
 
 RESULT = Path(__file__).parent / "results/rl.json"
 LENGTHS = (64, 256)  # of prompts
-ROUNDS, VARIANT_ROUNDS, WARM_UP = 5, 2, 1
+ROUNDS = 5
+VARIANT_ROUNDS = 2
+WARM_UP = 1
 # TRL reports every new trainer to its hub, unless it believes itself to be in CI.
 QUIET = {"CI": "true", "TRL_EXPERIMENTAL_SILENCE": "1", "TQDM_DISABLE": "1", "HF_HUB_OFFLINE": "1"}
 
@@ -39,8 +41,10 @@ class Gate:
     """A side's end of the pipe: waits for its turn, times a step and reports the time."""
 
     def __init__(self, pipe: Connection, device: str) -> None:
-        self.pipe, self.device = pipe, device
-        self.began, self.sampling = 0.0, (0.0, 0)
+        self.pipe = pipe
+        self.device = device
+        self.began = 0.0
+        self.sampling = (0.0, 0)
 
     def clock(self) -> float:
         """The time in seconds, after the device has finished its work."""
@@ -188,7 +192,8 @@ def parse_arguments() -> argparse.Namespace:
 def main() -> None:
     """Check, measure and write."""
     given = parse_arguments()
-    load, began = os.getloadavg()[0], time.perf_counter()
+    load = os.getloadavg()[0]
+    began = time.perf_counter()
     size = QUICK if given.quick else CUDA if given.device == "cuda" else CPU
     lengths, rounds = ((8,), 2) if given.quick else (LENGTHS, ROUNDS)
     check_agreement(QUICK if given.quick else replace(CPU, prompts=2, pairs=4), lengths[0])

@@ -47,7 +47,8 @@ def _check_grpo(case: Case, folder: Path) -> None:
     from tests.oracles import judge
     from tests.oracles.frozen import gradients
 
-    model, count = replace_linear_layers(build_random_model(case)).eval(), case.size.prompts * case.size.samples
+    model = replace_linear_layers(build_random_model(case)).eval()
+    count = case.size.prompts * case.size.samples
     given = draw_responses(case, count, case.size.shape["vocab_size"] - 1)
     batch = make_completions(draw_prompts(case), [row // case.size.samples for row in range(count)], given, PAD)
     with torch.no_grad():

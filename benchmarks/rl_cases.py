@@ -10,7 +10,8 @@ from typing import Any, Literal, get_args
 Algorithm = Literal["grpo", "dpo"]
 ALGORITHMS: tuple[Algorithm, ...] = get_args(Algorithm)
 Device = Literal["cpu", "cuda"]
-OURS, THEIRS = "posttrain", "TRL"
+OURS = "posttrain"
+THEIRS = "TRL"
 THREADS = 2
 STATIC = {"cache_implementation": "static"}  # TRL's fastest sampling on a CPU; benchmarks/rl.md has the other ways
 

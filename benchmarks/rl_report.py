@@ -115,7 +115,9 @@ def render_variant_table(found: dict[str, Times]) -> list[str]:
 def count_million_parameters(size: Size) -> float:
     """The model's weights, in millions."""
     shape = size.shape
-    width, heads, pairs = shape["hidden_size"], shape["num_attention_heads"], shape["num_key_value_heads"]
+    width = shape["hidden_size"]
+    heads = shape["num_attention_heads"]
+    pairs = shape["num_key_value_heads"]
     attention = width * width * 2 + 2 * width * width * pairs // heads
     layer = attention + 3 * width * shape["intermediate_size"]
     return (shape["vocab_size"] * width + shape["num_hidden_layers"] * layer) / 1e6

@@ -24,9 +24,15 @@ from tasks.algorithms.language.pairs import Pairs
 from tasks.algorithms.language.rollouts import sample_rollouts
 
 ARCHITECTURES: dict[str, Any] = {"llama": (LlamaConfig, LlamaForCausalLM), "qwen2": (Qwen2Config, Qwen2ForCausalLM)}
-LEARNING_RATE, WEIGHT_DECAY, CLIP = 1e-6, 0.01, 1.0  # so small that the lengths of responses do not change
+# so small that the lengths of responses do not change
+LEARNING_RATE = 1e-6
+WEIGHT_DECAY = 0.01
+CLIP = 1.0
 BETAS = (0.9, 0.95)
-CLIP_LOW, CLIP_HIGH, DPO_BETA, PAD = 0.2, 0.28, 0.1, 0
+CLIP_LOW = 0.2
+CLIP_HIGH = 0.28
+DPO_BETA = 0.1
+PAD = 0
 
 
 class Gate(Protocol):

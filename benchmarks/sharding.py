@@ -23,9 +23,17 @@ from benchmarks.engine import describe_machine
 
 RESULT = Path(__file__).parent / "results/sharding.json"
 WAYS = {"": "nothing", "optimizer": "the optimizer", "model": "the model"}
-PROCESSES, ROUNDS, STEPS = 2, 3, 6
-VOCABULARY, WIDTH, INNER, LAYERS, HEADS, CONTEXT = 4000, 512, 1365, 14, 8, 128
-ROWS, LENGTH = 8, 64
+PROCESSES = 2
+ROUNDS = 3
+STEPS = 6
+VOCABULARY = 4000
+WIDTH = 512
+INNER = 1365
+LAYERS = 14
+HEADS = 8
+CONTEXT = 128
+ROWS = 8
+LENGTH = 64
 PARAMS = {"batch_size": ROWS, "training": {"precision": "fp32", "optimizer": "adamw"}}
 
 
@@ -136,7 +144,8 @@ def render(result: Mapping[str, Any]) -> str:
     ]
     for way, name in WAYS.items():
         of = result["runs"][way]
-        peaks, times = sorted(one["peak"] / 1e6 for one in of), sorted(one["seconds"] for one in of)
+        peaks = sorted(one["peak"] / 1e6 for one in of)
+        times = sorted(one["seconds"] for one in of)
         beyond = statistics.median(one["peak"] - one["base"] for one in of)
         lines.append(
             f"| {name} | {statistics.median(peaks):.0f} ({peaks[0]:.0f} to {peaks[-1]:.0f}) | {beyond / 1e6:,.0f} | "
@@ -155,7 +164,8 @@ def main() -> None:
     if given.rank:
         train_in_one_process()
         return
-    load, runs = os.getloadavg()[0], {way: [] for way in WAYS}
+    load = os.getloadavg()[0]
+    runs = {way: [] for way in WAYS}
     for _ in range(given.rounds):
         for way, of in runs.items():
             of.append(run_sharded_processes(way))

@@ -66,7 +66,8 @@ def build_stage_config(kind: type[C], section: str, seed: int, **changes: Any) -
 
 def run_upstream_stages(seed: int, data: Path) -> None:
     """The language model of reviews, the classifier in the reward and the openings to steer from, once a seed."""
-    none, curves = data / "none", data / "curves"
+    none = data / "none"
+    curves = data / "curves"
     if (data / "reward_model/config.json").is_file():
         return
     reviews.run(build_stage_config(ReviewsConfig, "reviews", seed), none, data / "reviews")
@@ -118,10 +119,8 @@ class Measurement:
         labelled = tables.read_table(Reviews, data / "reviews/reviews.parquet")
         second = steering.fit_second_classifier(self.config, labelled[labelled["part"] == "second"])
         self.judges = continuations.load_judges(data / "sft", data / "reward_model", second)
-        self.asked, self.praise = (
-            continuations.load_test_openings(self.config, data / "problems"),
-            second.praise(steering.PRAISE),
-        )
+        self.asked = continuations.load_test_openings(self.config, data / "problems")
+        self.praise = second.praise(steering.PRAISE)
         held_out = labelled[labelled["part"] == "held_out"]
         self.classifiers = steering.estimate_classifier_accuracies(
             held_out, continuations.compute_classifier_probabilities(self.judges, held_out)

@@ -15,7 +15,8 @@ from benchmarks.steering_results import METHODS, ROOT, WITH, WITHOUT, estimate_m
 from tasks.common import plots
 
 PICTURE = ROOT / "tasks/extensions/reviews/reviews.png"
-FIRST, SECOND = "positive/first", "positive/second"
+FIRST = "positive/first"
+SECOND = "positive/second"
 SIDES = {
     WITH: (plots.COLOURS[0], -0.12),
     WITHOUT: (plots.COLOURS[1], 0.12),

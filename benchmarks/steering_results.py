@@ -21,7 +21,8 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {  # name -> the stage, and wha
     "PPO": ("ppo", {}),
     "GRPO": ("grpo", {}),
 }
-WITH, WITHOUT = "KL in the reward", "no KL"
+WITH = "KL in the reward"
+WITHOUT = "no KL"
 CELLS = {
     f"{method}, {WITH if with_kl else WITHOUT}": (method, with_kl) for with_kl in (True, False) for method in METHODS
 }

@@ -122,7 +122,8 @@ def run_seed(seed: int, folder: Path, given: str, names: list[str]) -> None:
     save_variant_result(seed, "SFT", compare_to_sft(sft, sft), sft)
     for name in names:
         stage, settings = VARIANTS[name]
-        data, cost = there.get(stage, made), {}
+        data = there.get(stage, made)
+        cost = {}
         if settings or stage not in there:
             data = made
             (folder / "params.yaml").write_text(params)

@@ -38,7 +38,8 @@ def build_stage_environment() -> dict[str, str]:
 
 def measure_start_seconds(stage: str, folder: Path, warm: WarmStarts | None) -> float:
     """The wall time of one start."""
-    line, log = f"python -m tasks.{stage} --help", folder / "log"
+    line = f"python -m tasks.{stage} --help"
+    log = folder / "log"
     began = time.perf_counter()
     found = warm.start(line, ROOT, build_stage_environment(), log, []) if warm is not None else None
     command = Command([["sh", "-c", line]], ROOT, build_stage_environment(), log) if found is None else found

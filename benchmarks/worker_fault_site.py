@@ -69,7 +69,8 @@ class Site:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.journal, self.remote = folder / "journal", folder / "remote"
+        self.journal = folder / "journal"
+        self.remote = folder / "remote"
         self.port = _find_free_port()
         self.server: subprocess.Popen[bytes] | None = None
         self.workers: dict[str, subprocess.Popen[bytes]] = {}
@@ -245,13 +246,18 @@ class Note:
 
     def __init__(self, line: str) -> None:
         pid, moment, folder, stage, number, of = line.split()
-        self.pid, self.time, self.folder, self.stage = int(pid), float(moment), folder, stage
-        self.number, self.of = int(number), int(of)
+        self.pid = int(pid)
+        self.time = float(moment)
+        self.folder = folder
+        self.stage = stage
+        self.number = int(number)
+        self.of = int(of)
 
 
 def compute_expected_files(params: Params, stage: str) -> dict[str, bytes]:
     """The files that a stage must have made."""
-    value, lines = params[stage]["value"], int(params[stage]["seconds"] * LINES_A_SECOND)
+    value = params[stage]["value"]
+    lines = int(params[stage]["seconds"] * LINES_A_SECOND)
     text = "seed\n" + "".join(f"{stage} {value} {number}\n" for number in range(1, lines + 1))
     return {"more": f"{stage} {value}\n".encode() * params[stage]["more"], "text": text.encode()}
 

@@ -70,14 +70,16 @@ class Trial:
 
 def kill_worker(trial: Trial) -> None:
     """The worker's process is killed with -9"""
-    name, before = trial.wait_until_writing(), trial.count_killed_runs()
+    name = trial.wait_until_writing()
+    before = trial.count_killed_runs()
     trial.site.workers.pop(name).kill()
     trial.record_notice_seconds(before)
 
 
 def kill_attempt(trial: Trial) -> None:
     """The attempt's process alone is killed with -9"""
-    name, before = trial.wait_until_writing(), trial.count_killed_runs()
+    name = trial.wait_until_writing()
+    before = trial.count_killed_runs()
     for process in trial.site.attempts(name):
         process.kill()
     trial.record_notice_seconds(before)
@@ -103,7 +105,9 @@ def suspend_worker_tree(trial: Trial) -> None:
 
 
 def _suspend_and_resume(trial: Trial, processes: list[psutil.Process], lost: bool) -> None:
-    before, began, seconds = trial.count_killed_runs(), time.monotonic(), trial.rng.uniform(*STOPPED)
+    before = trial.count_killed_runs()
+    began = time.monotonic()
+    seconds = trial.rng.uniform(*STOPPED)
     for process in processes:
         process.suspend()
     try:
@@ -151,7 +155,8 @@ def kill_and_restart_server(trial: Trial) -> None:
 
 def stop_worker_by_signal(trial: Trial) -> None:
     """The worker is stopped with Ctrl-C or SIGTERM"""
-    name, before = trial.wait_until_writing(), trial.count_killed_runs()
+    name = trial.wait_until_writing()
+    before = trial.count_killed_runs()
     worker = trial.site.workers.pop(name)
     worker.send_signal(trial.rng.choice([signal.SIGINT, signal.SIGTERM]))
     trial.record_notice_seconds(before)
@@ -264,7 +269,8 @@ def damage_remote_input(site: Site, rng: random.Random) -> None:
             damage_file(file, rng.random() < 0.5)
 
 
-BOTH, CLONE = ("shared", "clone"), ("clone",)
+BOTH = ("shared", "clone")
+CLONE = ("clone",)
 # Name -> what happens, the transports, and whether the attempt is lost, so that a second one must be made.
 FAULTS: Mapping[str, tuple[Callable[[Trial], None], tuple[str, ...]]] = {
     "worker killed": (kill_worker, BOTH),

@@ -35,14 +35,18 @@ class Campaign:
     """
 
     def __init__(self, folder: Path, seed: int) -> None:
-        self.site, self.seed, self.transport, self.number = Site(folder), seed, "", 0
+        self.site = Site(folder)
+        self.seed = seed
+        self.transport = ""
+        self.number = 0
         self.site.make()
 
     def run_trial(self, fault: str, transport: str) -> dict[str, Any]:
         """One trial; what came out, as it stands in the result file."""
         self.number += 1
         disturb, _ = FAULTS[fault]
-        site, rng = self.site, random.Random(f"{self.seed} {self.number} {fault} {transport}")
+        site = self.site
+        rng = random.Random(f"{self.seed} {self.number} {fault} {transport}")
         self._ensure_workers(transport)
         stages = ("left", "right") if fault == "two stages" else ("left",)
         value = self.seed * 1000 + self.number
@@ -81,7 +85,8 @@ class Campaign:
                 worker.terminate()
             for worker in site.workers.values():
                 worker.wait(60)
-            site.workers, self.transport = {}, transport
+            site.workers = {}
+            self.transport = transport
         for name, repository in REPOSITORIES[transport].items():
             if name not in site.workers or site.workers[name].poll() is not None:
                 site.workers.pop(name, None)
@@ -90,7 +95,8 @@ class Campaign:
 
     def _prepare_second_coordinator(self) -> None:
         """A second coordinator's clone, with parameters of its own."""
-        site, other = self.site, self.site.folder / "other"
+        site = self.site
+        other = self.site.folder / "other"
         if not other.exists():
             site.call("git", "clone", "--quiet", str(site.one), str(other))
         sections = json.loads((site.one / "params.yaml").read_text())
@@ -118,7 +124,8 @@ def plan_trials(trials: int, seed: int, only: Sequence[str], transports: Sequenc
     """
     kinds = [(name, way) for name, (_, ways) in FAULTS.items() for way in ways if way in transports]
     kinds = [kind for kind in kinds if not only or kind[0] in only]
-    rng, chosen = random.Random(seed), list[tuple[str, str]]()
+    rng = random.Random(seed)
+    chosen = list[tuple[str, str]]()
     while len(chosen) < trials:
         rng.shuffle(kinds)
         last = chosen[-1][1] if chosen else "shared"

@@ -113,7 +113,8 @@ def measure_stage_seconds(root: Path, environ: Mapping[str, str], pool: str) -> 
 def measure_prefect_seconds(folder: Path, environ: Mapping[str, str], rounds: int) -> list[float]:
     """The seconds of a trivial deployment run through Prefect's own worker."""
     (folder / "trivial.py").write_text(FLOW)
-    python, prefect = sys.executable, "prefect"
+    python = sys.executable
+    prefect = "prefect"
     subprocess.run(
         [prefect, "work-pool", "create", "peer", "--type", "process"],
         cwd=folder,
@@ -132,7 +133,8 @@ def measure_prefect_seconds(folder: Path, environ: Mapping[str, str], rounds: in
 
 def measure_places(folder: Path, rounds: int) -> dict[str, list[float]]:
     """Seconds of each round, by place; the first round is a warm-up."""
-    root, clone = folder / "repository", folder / "clone"
+    root = folder / "repository"
+    clone = folder / "clone"
     create_one_stage_repository(root)
     subprocess.run(["git", "clone", "--quiet", str(root), str(clone)], check=True)
     own = server.Server(folder)

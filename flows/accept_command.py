@@ -29,7 +29,8 @@ def accept(
     from flows.console.staleness_causes import print_staleness_causes
     from flows.lineage.acceptance import accepting
 
-    root, console = find_root(), PlainConsole()
+    root = find_root()
+    console = PlainConsole()
     if not why.strip():
         raise WrongUseError('accept: expected a reason, as in --why "a faster loop, the same sums"')
     [(flow, planned)] = running.plan_targets(root, [stage], [])

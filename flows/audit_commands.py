@@ -62,7 +62,8 @@ def lineage(
     if full + json_ + mermaid + html > 1:
         raise WrongUseError("--full, --json, --mermaid, --html: expected one of them")
     file = Path(words.pop()) if html and len(words) > 1 and words[-1].endswith(".html") else None
-    root, screen = find_root(), PlainConsole()
+    root = find_root()
+    screen = PlainConsole()
     with convert_errors_to_wrong_use():
         target = resolve_lineage_target(root, " ".join(words))
         link = chain.trace_target_lineage(root, target)
@@ -140,7 +141,9 @@ def compare(
     from flows.lineage.comparison import gate, side_by_side
     from flows.web import comparison_page
 
-    root, console, gate_verdict = find_root(), PlainConsole(), None
+    root = find_root()
+    console = PlainConsole()
+    gate_verdict = None
     with convert_errors_to_wrong_use():
         required = [gate.parse_requirement(text) for text in require or ()]
         comparison = side_by_side.compare_sides(root, a, b, policies_of)

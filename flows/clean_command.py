@@ -46,7 +46,8 @@ def clean(
     from flows.lineage.cleaning import removal, survey
 
     older = _parse_age_seconds(older_than)
-    root, screen = find_root(), PlainConsole(sys.stderr if json_ else sys.stdout, soft_wrap=False)
+    root = find_root()
+    screen = PlainConsole(sys.stderr if json_ else sys.stdout, soft_wrap=False)
     request = removal.CleaningRequest(
         keep_runs, older, frozenset(stage or ()), old_models, artifacts, checkpoints, shared_cache
     )

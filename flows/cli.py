@@ -191,11 +191,13 @@ def status(
     from flows.lineage.git_files import read_file_at_head
     from flows.params import checking, editing
 
-    console, root = PlainConsole(), find_root()
+    console = PlainConsole()
+    root = find_root()
     if why:
         return _print_staleness_causes(console, root, why)
     read: list[str] = []
-    parts, committed = running.plan_targets(root, targets, [], say=read.append), read_file_at_head(root, PARAMS)
+    parts = running.plan_targets(root, targets, [], say=read.append)
+    committed = read_file_at_head(root, PARAMS)
     for _, planned in running.iterate_parts_with_headings(console, parts):
         print_stage_plan(console, planned)
         sections = {stage.name.split("@")[0] for stage in planned}
@@ -262,7 +264,8 @@ def ui(
     """Start the Prefect and MLflow pages on loopback, and print their addresses."""
     from flows.web import servers
 
-    root, console = find_root(), PlainConsole()
+    root = find_root()
+    console = PlainConsole()
     try:
         with running.convert_errors_to_wrong_use():
             if stop:

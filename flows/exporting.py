@@ -34,7 +34,8 @@ def export_model(root: Path, model: str, target: Path) -> list[str]:
     ):
         raise PlanError(f"{target}: within {owned}, which belongs to the pipeline; expected a folder of its own")
     source = stage_outputs.resolve_checkpoint_folder(root, model)
-    link, acts = trace_lineage(root, str(root / source)), _is_offline_policy(root / source)
+    link = trace_lineage(root, str(root / source))
+    acts = _is_offline_policy(root / source)
     if link.stage is None or not (link.path == source.as_posix() or (acts and source.is_relative_to(link.path))):
         raise PlanError(f"{source}: no stage's model; expected a stage, or the folder that it makes")
     if changed := stage_outputs.list_altered_outputs(root, link.stage):

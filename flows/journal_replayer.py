@@ -88,7 +88,8 @@ def _replay_flow_run(root: Path, reading: Reading, first: Event) -> None:
     from flows.engine.journals.mlflow_replay import JournalReplay
 
     to_mlflow = JournalReplay(root, reading.folder, first)
-    last, went_on = first, not reading.is_abandoned()
+    last = first
+    went_on = not reading.is_abandoned()
     try:
         while True:
             abandoned = reading.is_abandoned()  # asked first: nothing comes after that

@@ -62,7 +62,8 @@ def export(
     """
     from flows import exporting
 
-    root, folder = find_root(), folder.absolute()
+    root = find_root()
+    folder = folder.absolute()
     with convert_errors_to_wrong_use():
         for remark in exporting.export_model(root, model, folder):
             print(remark)

@@ -64,7 +64,8 @@ def record_unchanged_flows(root: "Path", targets: Sequence[str], parts: "Sequenc
         lines += load_report_headlines(root, {stage.name for stage in planned})
     paths = up_to_date_inputs.collect_input_paths(root, [stage.name for stage in stages])
     if paths is not None:
-        text, pages = "".join(f"{line}\n" for line in lines), map(str, run_page.list_page_paths(root))
+        text = "".join(f"{line}\n" for line in lines)
+        pages = map(str, run_page.list_page_paths(root))
         record_command_output(str(root), ["run", *targets], text, [*paths, *pages])
 
 

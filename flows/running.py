@@ -169,12 +169,15 @@ def run_around_flow_body(
     from flows.orchestration.flow_log import FlowLog
     from flows.params.files import find_root
 
-    root, console, began = find_root(), FlowLog.console(), time.monotonic()
+    root = find_root()
+    console = FlowLog.console()
+    began = time.monotonic()
     edits = [f"{key}={json.dumps(value)}" for key, value in settings.items()]
     if seeds:
         from flows import sweeping
 
-        text, options = ",".join(map(str, seeds)), sweeping.SweepOptions(pool=pool, began=began)
+        text = ",".join(map(str, seeds))
+        options = sweeping.SweepOptions(pool=pool, began=began)
         results = sweeping.run_seeds(root, console, targets, text, edits, options)
         if lost := [name for name, result in results.items() if result.state in ("failed", "skipped")]:
             raise WrongUseError(f"failed or skipped: {', '.join(lost)}")
@@ -185,7 +188,8 @@ def run_around_flow_body(
         if len(parts) > 1:
             raise WrongUseError(f"flow {flow}: targets: {', '.join(targets)} belong to several flows")
         [(_, planned)] = parts
-        part, failed = None, None
+        part = None
+        failed = None
         try:
             with flow_run.open_flow_run(root, console, flow, planned, flow_run.How(), edit, began) as part:
                 try:

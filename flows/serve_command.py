@@ -30,7 +30,8 @@ def serve(
     """Serve the flows, so that Prefect's page, API, schedules and automations can start and cancel them; until
     Ctrl-C.
     """
-    console, served = PlainConsole(), flows or [*FLOWS]
+    console = PlainConsole()
+    served = flows or [*FLOWS]
     if unknown := [name for name in served if name not in FLOWS]:
         raise running.WrongUseError(f"serve: no flow {unknown[0]}; expected {', '.join(FLOWS)}")
     try:

@@ -61,7 +61,8 @@ def get_metrics_file(root: Path, stage: str) -> Path:
 
 def list_table_files(root: Path, target: str) -> list[Path]:
     """The tables (.parquet, .csv) of a stage or of a path; PlanError if there are none."""
-    target_path, recorded = Path(target).absolute(), _read_lock_entries(root)
+    target_path = Path(target).absolute()
+    recorded = _read_lock_entries(root)
     sources = (
         [target_path]
         if target_path.exists()

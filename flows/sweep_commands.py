@@ -62,7 +62,8 @@ def sweep(
     from flows import sweeping
     from flows.sweeps import axes
 
-    root, console = find_root(), PlainConsole(sys.stderr if json_ else sys.stdout)
+    root = find_root()
+    console = PlainConsole(sys.stderr if json_ else sys.stdout)
     varied = [axes.parse_axis(text) for text in arguments if "=" in text]
     targets = [text for text in arguments if "=" not in text]
     if not varied and not seeds:

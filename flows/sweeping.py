@@ -83,7 +83,8 @@ def run_seeds(
         )
     if options.dry_run:
         return {}
-    workspace_seed, results = editing.get_param_value(root, SEED), dict[str, StageResult]()
+    workspace_seed = editing.get_param_value(root, SEED)
+    results = dict[str, StageResult]()
     if workspace_seed in seed_axis.values:
         console.print(f"the workspace has seed {workspace_seed}:", markup=False)
         results = running.run_targets(root, console, targets, jobs=options.jobs, cold=options.cold)

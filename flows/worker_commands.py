@@ -31,7 +31,8 @@ def workers(json_: Annotated[bool, typer.Option("--json", help="Print one JSON l
     from flows.workers import live_workers
 
     with running.convert_errors_to_wrong_use():
-        live, held = live_workers.list_live_workers(find_root()), live_workers.list_held_pool_reasons(find_root())
+        live = live_workers.list_live_workers(find_root())
+        held = live_workers.list_held_pool_reasons(find_root())
     if json_:
         print(json.dumps([asdict(listed) for listed in live]))
     else:

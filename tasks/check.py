@@ -174,7 +174,9 @@ def serve_check_requests() -> None:
         os._exit(0)
 
     Thread(target=listen, daemon=True).start()
-    answers, sys.stdout = sys.stdout, sys.stderr  # what a library prints is no answer
+    # what a library prints is no answer
+    answers = sys.stdout
+    sys.stdout = sys.stderr
     try:
         while True:
             paths = json.loads(questions.get())

@@ -23,8 +23,11 @@ from tasks.reference_pages import DocumentedStage
 
 CODE = "code"  # the stage that writes what code the others are made of
 Pipeline = dict[str, Any]  # dvc.yaml, or what it says of one stage
-DVC_YAML, SCHEMA, PARAMS = Path("dvc.yaml"), Path("params.schema.json"), Path("params.yaml")
-PARAMETER_PAGES, METRIC_PAGES = Path("docs/parameters"), Path("docs/metrics")
+DVC_YAML = Path("dvc.yaml")
+SCHEMA = Path("params.schema.json")
+PARAMS = Path("params.yaml")
+PARAMETER_PAGES = Path("docs/parameters")
+METRIC_PAGES = Path("docs/metrics")
 
 
 def get_stage_definition(stage: Pipeline) -> Pipeline:
@@ -64,7 +67,8 @@ def compute_stage_params(pipeline: Pipeline) -> dict[str, list[str]]:
     """Stage name -> its `params`: its section, and of a branch its own entry in the section `branches`."""
     wanted = {}
     for name, config_type in load_config_types(pipeline).items():
-        fields, field = {*config_type.model_fields}, config_type.branched_by
+        fields = {*config_type.model_fields}
+        field = config_type.branched_by
         has_entries = field and get_origin(config_type.model_fields[field].annotation) is dict
         wanted[name] = [f"{BRANCHES}.{name}.${{key}}"] * bool(has_entries) + [name] * (fields != {field})
     return wanted
@@ -156,7 +160,8 @@ def make_yaml_reader() -> YAML:
 
 def rewrite_contract_files() -> None:
     """Write all files anew."""
-    pipeline, values = make_yaml_reader().load(DVC_YAML), make_yaml_reader().load(PARAMS)
+    pipeline = make_yaml_reader().load(DVC_YAML)
+    values = make_yaml_reader().load(PARAMS)
     make_yaml_reader().dump(set_choice_params(set_stage_params(set_code_deps(pipeline)), values), DVC_YAML)
     SCHEMA.write_text(json.dumps(made := build_params_schema(pipeline), indent=1) + "\n")
     documented_stages = collect_documented_stages(pipeline)

@@ -19,6 +19,7 @@ from tasks.common import model_files, models, tables, tracking
 from tasks.common.errors import DataError, StageError
 from tasks.language import evaluate
 from tasks.language.configs.evaluate import EvaluateConfig
+from tasks.language.data import test_sets
 from tasks.language.evaluate import Models
 from tasks.language.rewards import reward_model_files
 from tasks.language.tables.problems import Problems
@@ -78,14 +79,15 @@ def build_evaluate_config(arguments: argparse.Namespace) -> EvaluateConfig:
 
 def evaluate_checkpoint(arguments: argparse.Namespace) -> Mapping[str, Any]:
     """Judge the model, write the tables to `arguments.out`, and return the measures."""
-    config, out = build_evaluate_config(arguments), Path(arguments.out)
+    config = build_evaluate_config(arguments)
+    out = Path(arguments.out)
     if config.source == "problems" and not (arguments.problems_folder / "test.parquet").is_file():
         raise DataError(
             f"{arguments.problems_folder}: the pipeline's test problems are not there; expected --data with "
             "problems of your own, or "
             "`posttrain run problems` first"
         )
-    all_problems = evaluate.read_test_problems(config, arguments.problems_folder, arguments.data or Path())
+    all_problems = test_sets.read_test_problems(config, arguments.problems_folder, arguments.data or Path())
     loaded = load_models(arguments.model, arguments.revision, arguments.reward_model)
     problems = evaluate.select_fitting_problems(config, loaded, all_problems)
     tables.write_table(Problems, problems, out / "asked.parquet")

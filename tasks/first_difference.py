@@ -122,13 +122,18 @@ def _find_differing_key(before: Any, after: Any, key: str = "") -> Facts | None:
 
 def _compare_bytes(recorded: Path, made: Path) -> Facts:
     """The first byte that differs, and in a text the line with it."""
-    offset, lines, text = 0, 1, True
+    offset = 0
+    lines = 1
+    text = True
     with recorded.open("rb") as recorded_file, made.open("rb") as made_file:
         while True:
-            before, after = recorded_file.read(CHUNK), made_file.read(CHUNK)
+            before = recorded_file.read(CHUNK)
+            after = made_file.read(CHUNK)
             if before != after or not before:
                 break
-            offset, lines, text = offset + len(before), lines + before.count(b"\n"), text and b"\0" not in before
+            offset = offset + len(before)
+            lines = lines + before.count(b"\n")
+            text = text and b"\0" not in before
     same = next(
         (at for at, (x, y) in enumerate(zip(before, after, strict=False)) if x != y), min(len(before), len(after))
     )

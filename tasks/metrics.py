@@ -121,7 +121,8 @@ def load_all_placeholders() -> dict[str, tuple[str, str]]:
 
 def compile_metric_pattern(name: str) -> re.Pattern[str]:
     """What the metrics that this name explains may be called."""
-    parts, words = re.split("([A-Z]+)", name), load_all_placeholders()
+    parts = re.split("([A-Z]+)", name)
+    words = load_all_placeholders()
     return re.compile("".join(f"(?:{words[part][0]})" if part.isupper() else re.escape(part) for part in parts))
 
 
@@ -149,7 +150,8 @@ def render_metric_pages(stages: Mapping[str, DocumentedStage]) -> dict[str, str]
 
 def _render_stage_page(name: str, stage: DocumentedStage) -> str:
     module = importlib.import_module(stage.module)
-    curves, results = expand_reward_names(getattr(module, "CURVES", {})), expand_reward_names(module.METRICS)
+    curves = expand_reward_names(getattr(module, "CURVES", {}))
+    results = expand_reward_names(module.METRICS)
     headline: Mapping[str, str] = getattr(module, "HEADLINE", {})
     lines = [
         reference_pages.NOTE,

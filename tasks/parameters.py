@@ -17,7 +17,8 @@ from tasks.common.config import BRANCHES, Config, Schema
 from tasks.common.config_faults import describe_expected_value, resolve_schema_reference, shorten_text
 from tasks.reference_pages import DocumentedStage
 
-FIELD, VALUES = re.compile(r"    (\w+): "), re.compile(r"\S+(:| \||  ?->) ")
+FIELD = re.compile(r"    (\w+): ")
+VALUES = re.compile(r"\S+(:| \||  ?->) ")
 LONGEST_CELL = 65  # characters of what a key may be; a longer text stands in the wide column, behind the meaning
 HEADER = ("key", "default", "may be", "meaning")
 INTRODUCTION = f"""\
@@ -43,7 +44,8 @@ def read_field_descriptions(config_type: type[Config]) -> dict[str, str]:
 
 
 def _iterate_commented_fields(source: str) -> Iterator[tuple[str, str]]:
-    lines, comments = source.splitlines(), {}
+    lines = source.splitlines()
+    comments = {}
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT:
             comments[token.start[0]] = token.string.lstrip("# ")
@@ -100,7 +102,8 @@ def render_parameter_pages(
 
 
 def _render_index_page(schema: Schema, values: Mapping[str, Any], stages: Mapping[str, DocumentedStage]) -> str:
-    seed, entries = schema["properties"]["seed"], schema["properties"][BRANCHES]
+    seed = schema["properties"]["seed"]
+    entries = schema["properties"][BRANCHES]
     branched = ", ".join(f"[{name}]({name}.md#branches)" for name in entries["properties"])
     lines = [INTRODUCTION, *reference_pages.render_index_lines(stages), "", "## Shared by several stages", ""]
     lines += [
@@ -160,11 +163,10 @@ def _iterate_branch_lines(
 
 def _iterate_key_rows(part: Schema, schema: Schema, values: object, prefix: str) -> Iterator[tuple[str, ...]]:
     for name, below in part["properties"].items():
-        below, value = (
-            resolve_schema_reference(below, schema),
-            values.get(name) if isinstance(values, Mapping) else None,
-        )
-        meaning, entry = below.get("description", ""), _find_entry_schema(below, schema)
+        below = resolve_schema_reference(below, schema)
+        value = values.get(name) if isinstance(values, Mapping) else None
+        meaning = below.get("description", "")
+        entry = _find_entry_schema(below, schema)
         inner = entry if entry is not None else _unwrap_optional_section(below, schema)
         if "properties" in inner and "anyOf" in below:
             yield f"`{prefix}{name}`", _format_json_cell(value), "keys with values or null", meaning

@@ -28,7 +28,8 @@ from tasks.common.config import BRANCH, BRANCHES, Config
 from tasks.common.errors import WAITING, ConfigError, StageError, WaitingError
 from tasks.common.terminal import message
 
-PARAMS, PIPELINE = Path("params.yaml"), Path("dvc.yaml")
+PARAMS = Path("params.yaml")
+PIPELINE = Path("dvc.yaml")
 Metrics = Mapping[str, "float | Metrics"]
 
 

@@ -190,5 +190,7 @@ def test_only_torch_is_without_hashes() -> None:
     for name in module.LOCKS:
         entries = module.read_lock_entries(ROOT / name)
         assert len(entries) > 30
-        assert {module.parse_package_name(entry) for entry in entries if " --hash=sha256:" not in entry} <= set(module.FREE)
+        assert {module.parse_package_name(entry) for entry in entries if " --hash=sha256:" not in entry} <= set(
+            module.FREE
+        )
         assert not [entry for entry in entries if "://" in entry or "@" in entry]

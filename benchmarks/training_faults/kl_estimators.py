@@ -17,7 +17,9 @@ from tasks.language.data import chat, prompts
 from tasks.language.tables.problems import Problems
 
 STEPS = (0.25, 0.5, 1.0, 2.0, 4.0)  # multiples of the change that GRPO made to the weights
-PROBLEMS, SAMPLES, LENGTH = 64, 4, 64
+PROBLEMS = 64
+SAMPLES = 4
+LENGTH = 64
 MEASURED = "the default run's GRPO"
 
 
@@ -43,7 +45,8 @@ def measure_estimators_by_distance(folder: Path) -> list[dict[str, Any]]:
     tokenizer = models.load_tokenizer(folder / "data/sft")
     asked = tables.list_records(tables.read_table(Problems, folder / "data/problems/test.parquet").head(PROBLEMS))
     encoded = prompts.encode_prompt_rows(tokenizer, asked)
-    start, change = dict(reference.named_parameters()), {}
+    start = dict(reference.named_parameters())
+    change = {}
     for name, weight in policy.named_parameters():
         change[name] = weight.detach() - start[name]
     found = []
@@ -64,7 +67,8 @@ def measure_kl_estimators(
         policy, asked, samples=SAMPLES, max_new_tokens=LENGTH, temperature=1.0,
         end_tokens=chat.end_tokens(policy, tokenizer), seed=0, batch_size=len(asked),
     )  # fmt: skip
-    exact, chosen = [], []
+    exact = []
+    chosen = []
     for row, response in enumerate(drawn.responses()):
         whole = torch.tensor([asked[row // SAMPLES] + response])
         own, other = (
@@ -74,7 +78,8 @@ def measure_kl_estimators(
         exact.append((own.exp() * (own - other)).sum(-1))
         taken = torch.tensor(response).unsqueeze(1)
         chosen.append(torch.cat([own.gather(1, taken), other.gather(1, taken)], dim=1))
-    known, (logps, reference_logps) = torch.cat(exact), torch.cat(chosen).unbind(1)
+    known = torch.cat(exact)
+    (logps, reference_logps) = torch.cat(chosen).unbind(1)
     row_of: dict[str, Any] = {"exact": known.mean().item(), "tokens": len(known)}
     for name, estimator in ESTIMATORS.items():
         errors = estimator(logps, reference_logps) - known

@@ -13,7 +13,9 @@ from matplotlib.figure import Figure
 from benchmarks.training_faults.fault import Fault, Row
 from tasks.common import plots
 
-SIZE, DPI = (8.0, 3.6), 100  # inches
+# inches
+SIZE = (8.0, 3.6)
+DPI = 100
 INSIDE: Any = {
     "ha": "center",
     "fontsize": 9,

@@ -68,7 +68,8 @@ def measure_sampler_mismatch(
 
     The KL divergence from sampler to policy is estimated by k3 (kl.py), which varies least where the two are near.
     """
-    trained, tokenizer = models.load_model(policy), models.load_tokenizer(policy)
+    trained = models.load_model(policy)
+    tokenizer = models.load_tokenizer(policy)
     [drawn] = rollouts.sample_rollouts(
         models.load_model(policy, "bfloat16") if precision == "bf16" else trained,
         prompts,

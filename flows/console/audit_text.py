@@ -28,7 +28,8 @@ def print_audit(console: Console, audit: Audit) -> None:
 
 def format_audit_summary(audit: Audit) -> str:
     """What was checked and in what time: `no faults: 47 outs, 210 files, ... checked in 1.2 s (34 MB read)`."""
-    faults, remarks = len(audit.faults), len(audit.remarks)
+    faults = len(audit.faults)
+    remarks = len(audit.remarks)
     totals = [f"{faults} fault{'s' * (faults != 1)}" if faults else "no faults"]
     totals += [f"{remarks} remark{'s' * (remarks != 1)}"] if remarks else []
     counted = [*COUNTED, *(name for name in WHERE_ANY if audit.counts[name])]

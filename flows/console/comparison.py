@@ -16,14 +16,20 @@ from flows.lineage.comparison.gate import RequirementVerdict
 from flows.lineage.comparison.side_by_side import SideBySide
 from tasks.common.terminal import format_in_one_line
 
-LISTED, ANSWERS, LINE = 4, 2, 160  # differences of a kind and stage, flips each way, characters of an answer
+# differences of a kind and stage, flips each way, characters of an answer
+LISTED = 4
+ANSWERS = 2
+LINE = 160
 APART = 2  # policies that have a table of their own each; of more there is one for all
 WORD = {"added": "only in B", "removed": "only in A", "result": "made otherwise from the same"}
 
 
 def print_comparison(console: Console, comparison: SideBySide, full: bool) -> None:
     """Print all of it, plain and short; `full` shows every metric and every difference."""
-    a, b, made, pairs = comparison.a, comparison.b, comparison.made, comparison.found
+    a = comparison.a
+    b = comparison.b
+    made = comparison.made
+    pairs = comparison.found
     for letter, side in (("A", a), ("B", b)):
         console.print(Text(f"{letter}  {format_in_one_line(side.about)}"))
     console.print()

@@ -97,7 +97,8 @@ def format_comparison_conclusion(names: tuple[str, str], pairs: Sequence[Compare
 
 
 def _format_pair_conclusion(names: tuple[str, str], pair: Compared, metric: str) -> str:
-    row, basis = pair.metrics[metric], _format_sample_size(pair)
+    row = pair.metrics[metric]
+    basis = _format_sample_size(pair)
     if pair.same:
         return f"{names[0]} and {names[1]} have one and the same evaluation"
     change = f"{_format_metric_change(metric, row)}, 95 % interval {format_confidence_interval(metric, row)}"

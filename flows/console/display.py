@@ -57,10 +57,12 @@ class StageProgress:
 
     def left(self, now: float) -> float | None:
         """Seconds until the last step at the rate so far; None while the rate is unknown, and at the end."""
-        step, total = self.last.step, self.last.total
+        step = self.last.step
+        total = self.last.total
         if step is None or total is None or self.first_step is None or step >= total:
             return None
-        count, elapsed = step - self.first_step[0], now - self.first_step[1]
+        count = step - self.first_step[0]
+        elapsed = now - self.first_step[1]
         return elapsed / count * (total - step) if count > 0 and elapsed >= 1 else None
 
 
@@ -78,8 +80,11 @@ class Lines:
         jobs: int | None = None,
     ) -> None:
         """`past_seconds` has the seconds of each stage's last run, `jobs` the cores that the run may use at a time."""
-        self.console, self.root = console, root
-        self.planned, self.known, self.cores = planned, past_seconds or {}, jobs or resources.count_cores()
+        self.console = console
+        self.root = root
+        self.planned = planned
+        self.known = past_seconds or {}
+        self.cores = jobs or resources.count_cores()
         self.rows = {
             stage.name: StageProgress(stage.name, Event(stage.name, "waiting", stage.reason or "")) for stage in planned
         }
@@ -119,7 +124,8 @@ class Lines:
 
     def left(self, now: float) -> str:
         """The time that is left of the whole run, as far as it is known how long stages take."""
-        remaining, unknown = [], 0
+        remaining = []
+        unknown = 0
         for stage in self.planned:
             row = self.rows[stage.name]
             if row.last.state not in ("waiting", "running") or (row.last.state == "waiting" and stage.reason is None):
@@ -166,7 +172,8 @@ class LiveTable(Lines):
         jobs: int | None = None,
     ) -> None:
         super().__init__(console, planned, root, past_seconds, jobs)
-        self.began, self.over = time.monotonic(), False
+        self.began = time.monotonic()
+        self.over = False
         self.live = Live(console=console, get_renderable=self.table, refresh_per_second=4)
 
     def __enter__(self) -> Self:

@@ -12,7 +12,10 @@ from flows.lineage.chain import Link
 from flows.lineage.document import CLEAN, format_artifact_id, iterate_links, replace_control_characters
 from tasks.common.source_code import NO_COMMIT
 
-HASH, RUN, COMMIT = 8, 8, 7  # letters of each that are shown
+# letters of each that are shown
+HASH = 8
+RUN = 8
+COMMIT = 7
 APART = "  "
 
 
@@ -76,7 +79,9 @@ def _iterate_tree_lines(link: Link, width: int) -> Iterator[TreeLine]:
 
     The inputs of a run stand below the first of its outputs.
     """
-    placed, shown, expanded = {format_artifact_id(link)}, set[str](), set[str]()
+    placed = {format_artifact_id(link)}
+    shown = set[str]()
+    expanded = set[str]()
     hashes: dict[str, set[str]] = {}
     for node in iterate_links(link):
         hashes.setdefault(node.path, set()).add(node.hash)

@@ -53,7 +53,8 @@ def format_judgement_changes(changed: Changed) -> Iterator[str]:
 
 
 def _iterate_pair_and_accuracy_rows(changed: Changed) -> Iterator[list[str]]:
-    old, new = changed.before, changed.after
+    old = changed.before
+    new = changed.after
     for title, stage, path in (
         ("pairs to learn from", "preferences", ("pairs", "train")),
         ("held-out pairs", "preferences", ("pairs", "test")),

@@ -55,7 +55,8 @@ def _format_cache_status(kept: Kept | None) -> Text:
 
 def _format_stage_states(run: PipelineRun) -> Text:
     """Which stages ran, were restored or failed, and how many were up to date."""
-    counts, parts = Counter(run.states.values()), list[Text]()
+    counts = Counter(run.states.values())
+    parts = list[Text]()
     for state in ("failed", "skipped", "paused", "behind", "ran", "restored", "up-to-date"):
         if counts[state]:
             names = [stage for stage, stage_state in run.states.items() if stage_state == state]

@@ -56,7 +56,9 @@ STYLES: dict[State, str] = {
     "paused": "bold yellow",
     "behind": "yellow",
 }
-LOG_LINES, LINE = 12, 500  # lines of a failed stage's log that are shown at the end, and characters of each
+# lines of a failed stage's log that are shown at the end, and characters of each
+LOG_LINES = 12
+LINE = 500
 
 
 class PlainConsole(Console):

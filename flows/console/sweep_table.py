@@ -20,7 +20,8 @@ MOST = 40  # rows that are printed; the page and MLflow have all
 def print_sweep_plan(console: Console, sweep: Sweep) -> None:
     """Print how many points there are, and what they share."""
     late = sum(stage.reason is not None for stage in sweep.planned if stage.name in sweep.nodes)
-    count, points = len(sweep.nodes), len(sweep.points)
+    count = len(sweep.nodes)
+    points = len(sweep.points)
     shared = f"; {sweep.stages} without sharing" if sweep.stages > count else ""
     console.print(f"{points} point{'s' * (points != 1)}: {late} of {count} stages to run{shared}", markup=False)
     for line in sweep.said:
@@ -143,7 +144,8 @@ def compute_sweep_cost(
     """What the sweep cost, and would have if each point had run alone; `past_seconds` has the seconds of earlier
     runs.
     """
-    ran, alone = dict[str, float](), 0.0
+    ran = dict[str, float]()
+    alone = 0.0
     for name, result in results.items():
         if result.state == "ran":
             node = sweep.owner.part(name)[0].id

@@ -21,7 +21,9 @@ def estimate_run_seconds_left(stages: Sequence[Remaining], cores: int) -> float:
     and cores are free.
     """
     names = {stage.name for stage in stages}
-    waiting, running, ended = list(stages), dict[str, float](), set[str]()
+    waiting = list(stages)
+    running = dict[str, float]()
+    ended = set[str]()
     cores_needed = {
         stage.name: min(stage.cpu, cores) for stage in stages
     }  # a stage never waits for cores that no machine has

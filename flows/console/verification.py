@@ -50,7 +50,8 @@ class _Steps:
     """Shows a command's steps in the line at the bottom of a terminal; nowhere else."""
 
     def __init__(self, stage: str, line: Status | None) -> None:
-        self.stage, self.line = stage, line
+        self.stage = stage
+        self.line = line
 
     def __call__(self, step: int, total: int, seconds: float, measure: str) -> None:
         if self.line is not None:

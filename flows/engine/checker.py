@@ -23,7 +23,8 @@ class Checker:
     """Checks one stage's outs after another; the child is started by the first check."""
 
     def __init__(self, root: Path) -> None:
-        self.root, self._log = root, root / "mlruns/logs/check.log"
+        self.root = root
+        self._log = root / "mlruns/logs/check.log"
         self._asking = Lock()
         self._process: subprocess.Popen[str] | None = None
 
@@ -50,7 +51,8 @@ class Checker:
 
     def stop(self) -> None:
         """End the child; a caller that waits for its answer gets none."""
-        process, self._process = self._process, None
+        process = self._process
+        self._process = None
         if process is not None:
             process.kill()
             with suppress(BrokenPipeError), process:  # waits, and closes the pipes

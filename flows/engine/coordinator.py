@@ -91,10 +91,13 @@ class Coordinator:
         workers: Elsewhere | None = None,
         warm: WarmStarts | None = None,
     ) -> None:
-        self.root, self.recorder, self.workers = root.absolute(), recorder, workers
+        self.root = root.absolute()
+        self.recorder = recorder
+        self.workers = workers
         self._home = self.root / ".dvc/tmp/posttrain"
         self._gate = threading.Lock()  # only one thread at a time uses DVC's records
-        self._runner, self._repositories = CommandRunner(self.root, warm), Repositories(self.root)
+        self._runner = CommandRunner(self.root, warm)
+        self._repositories = Repositories(self.root)
         self._held = ExitStack()
 
     def __enter__(self) -> Self:
@@ -151,7 +154,8 @@ class Coordinator:
                     StageTurn(result, watch, grant or Grant(), on_worker, self.log_of(name)), force
                 )
         except StageWaiting as waiting:
-            result.state, result.reason = "paused", str(waiting)
+            result.state = "paused"
+            result.reason = str(waiting)
         except Exception as error:
             expected_error = isinstance(error, StageFailed | DepChanged | PlanError)
             result.state = "failed"
@@ -253,7 +257,9 @@ class Coordinator:
 
     def _run_attempt_and_record(self, records: StageRecords, turn: StageTurn) -> None:
         """Run the command once, here or on a worker, and record its outs; one run in MLflow."""
-        result, grant, log = turn.result, turn.grant, turn.log
+        result = turn.result
+        grant = turn.grant
+        log = turn.log
         waiting = partial(self._report_waiting, turn)
         with self._open_mlflow_run(records, result) as variables:
             turn.say(result.reason)

@@ -46,8 +46,10 @@ class StageGraph:
     def __init__(self, repo: "Repo") -> None:
         from dvc.dvcfile import load_file
 
-        self.repo, self._path = repo, Path(repo.root_dir, "dvc.yaml")
-        self._file, self._facts = load_file(repo, str(self._path)), _get_file_identity(self._path)
+        self.repo = repo
+        self._path = Path(repo.root_dir, "dvc.yaml")
+        self._file = load_file(repo, str(self._path))
+        self._facts = _get_file_identity(self._path)
         checked = _checked.get(self._path)
         if checked is not None and checked[0] == self._facts:
             self._file.contents = deepcopy(checked[1])
@@ -110,7 +112,8 @@ class StageGraph:
                 outs.setdefault(out, set()).add(name)
                 for folder in out.parents:
                     within.setdefault(folder, set()).add(name)
-        needed, todo = set[str](), list(wanted)
+        needed = set[str]()
+        todo = list(wanted)
         while todo:
             name = todo.pop()
             if name not in needed:

@@ -30,7 +30,9 @@ SHELLS = (
     "mksh",
     "fish",
 )  # run what `-c` gives them as the stages are written
-TAIL, SHOWN = 100_000, 300  # bytes of a log that are searched for its last line; characters shown of it
+# bytes of a log that are searched for its last line; characters shown of it
+TAIL = 100_000
+SHOWN = 300
 Progress = Callable[[int, int, float, str], None]  # step, total, seconds since the start, `reward 0.53` or ""
 
 
@@ -50,7 +52,9 @@ class CommandRunner:
     """Runs commands of the repository at `root` and can stop them all. Stages start cold without `warm`."""
 
     def __init__(self, root: Path, warm: WarmStarts | None = None) -> None:
-        self.root, self._warm, self._checker = root, warm, Checker(root)
+        self.root = root
+        self._warm = warm
+        self._checker = Checker(root)
         self._changing = threading.Lock()
         self._stopping = False
         self._commands: set[Command | WarmCommand] = set()
@@ -176,7 +180,9 @@ class _Reports:
     """Passes on each new last line of a progress file once."""
 
     def __init__(self, file: Path, tell: Progress) -> None:
-        self.file, self.tell, self.last = file, tell, b""
+        self.file = file
+        self.tell = tell
+        self.last = b""
 
     def look(self, seconds: float) -> None:
         *_, newest = [b"", *self.file.read_bytes().rpartition(b"\n")[0].splitlines()]

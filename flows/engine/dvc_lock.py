@@ -75,7 +75,8 @@ def write_lock_entries(root: Path, stages: "Sequence[PipelineStage]") -> None:
     from dvc.utils.serialize import dumps_yaml
 
     # Not beside it: git would show a stage that starts meanwhile a file that nobody has committed.
-    path, temporary = root / LOCKFILE, root / f".dvc/tmp/{LOCKFILE}.new"
+    path = root / LOCKFILE
+    temporary = root / f".dvc/tmp/{LOCKFILE}.new"
     text = path.read_text() if path.exists() else NEW
     for stage in stages:
         text = replace_entry_in_lock_text(text, dumps_yaml({"stages": to_lockfile(stage)}).removeprefix("stages:\n"))

@@ -155,7 +155,8 @@ class Repositories:
     """
 
     def __init__(self, root: Path) -> None:
-        self.root, self._free = root, list["Repo"]()
+        self.root = root
+        self._free = list["Repo"]()
 
     @contextmanager
     def borrow_repository(self) -> "Iterator[Repo]":
@@ -266,7 +267,8 @@ def _format_dvc_error(error: Exception) -> str:
 
 
 def _format_file_problem(path: str, problem: str) -> str:
-    name, hint = Path(path).name, ""
+    name = Path(path).name
+    hint = ""
     marker = _find_conflict_line(Path(path))
     if marker is not None:
         problem = f"git's conflict markers from line {marker}"
@@ -300,7 +302,9 @@ def cache_parsed_params() -> Iterator[None]:
     """
     from dvc.dependency import param
 
-    load, read, parsed = param.load_path, param.read_param_file, dict[str, Any]()
+    load = param.load_path
+    read = param.read_param_file
+    parsed = dict[str, Any]()
 
     def load_once(path: str, *arguments: Any, **options: Any) -> Any:
         if path not in parsed:
@@ -313,11 +317,13 @@ def cache_parsed_params() -> Iterator[None]:
         rest = [key for key in keys or () if key not in straight]
         return {**straight, **read(fs, path, rest, flatten, **options)} if rest or not keys else straight
 
-    param.load_path, param.read_param_file = load_once, find
+    param.load_path = load_once
+    param.read_param_file = find
     try:
         yield
     finally:
-        param.load_path, param.read_param_file = load, read
+        param.load_path = load
+        param.read_param_file = read
 
 
 def _get_nested_value(values: Any, key: str) -> Any:

@@ -51,7 +51,10 @@ class StageRecords:
     """
 
     def __init__(self, repo: "Repo", name: str, gate: Lock, previous: Path, waiting: Callable[[str], None]) -> None:
-        self.repo, self.root, self.name, self._gate = repo, Path(repo.root_dir), name, gate
+        self.repo = repo
+        self.root = Path(repo.root_dir)
+        self.name = name
+        self._gate = gate
         self._waiting = waiting
         self._previous = Previous(previous, name)
         self._cleanup = ExitStack()
@@ -196,7 +199,8 @@ def classify_out_origin(stage: "PipelineStage") -> Origin:
     ):
         return "recorded"
     entry = build_lock_entry(stage)
-    key, folder = compute_run_cache_key(entry), Path(stage.repo.stage_cache.cache_dir)
+    key = compute_run_cache_key(entry)
+    folder = Path(stage.repo.stage_cache.cache_dir)
     below = folder / key[:2] / key
     if (below / compute_entry_hash(entry)).exists() or any(
         join_out_hashes(other) == join_out_hashes(entry) for other in _iterate_folder_entries(below)

@@ -131,20 +131,27 @@ class Execution:
         watch: Watcher,
         wait: bool = False,
     ) -> None:
-        self.coordinator, self.planned = coordinator, {stage.name: stage for stage in planned}
-        self.wait, self.awaited, self.waiting = wait, dict[str, str](), dict[str, str]()
+        self.coordinator = coordinator
+        self.planned = {stage.name: stage for stage in planned}
+        self.wait = wait
+        self.awaited = dict[str, str]()
+        self.waiting = dict[str, str]()
         self.cancelled = False  # by somebody in Prefect
         self.ended: list[StageResult] = []  # of all stages, once the run is over
         self._slots = Slots(jobs, lambda: coordinator.stopped)
-        self._watch, self._ranks = watch, compute_stage_ranks(planned)
+        self._watch = watch
+        self._ranks = compute_stage_ranks(planned)
         if any(stage.reason and stage.gpu and not (stage.pool or stage.launcher) for stage in planned):
             try:
                 devices.check_device_locks(self._slots.gpus)
             except devices.DeviceError as error:
                 raise PlanError(str(error)) from None
-        self._telling, self._starting = threading.Lock(), threading.Lock()
+        self._telling = threading.Lock()
+        self._starting = threading.Lock()
         self._futures = {stage.name: Future[StageResult]() for stage in planned if stage.reason}
-        self._started, self._left = set[str](), set[str]()  # of these
+        # of these
+        self._started = set[str]()
+        self._left = set[str]()
         self._pool = ThreadPoolExecutor(max_workers=max(len(planned), 1), thread_name_prefix="stage")
         for stage in planned:
             self._notify_watcher(Event(stage.name, "waiting" if stage.reason else "up-to-date", stage.reason or ""))
@@ -203,7 +210,8 @@ class Execution:
             del self.awaited[result.stage]
 
     def _execute_with_grant(self, stage: PlannedStage) -> StageResult:
-        forced, on_worker = stage.reason == FORCED, stage if stage.pool else None
+        forced = stage.reason == FORCED
+        on_worker = stage if stage.pool else None
         try:
             with self._hold_resources(stage) as grant:
                 result = self.coordinator.execute(stage.name, self._notify_watcher, grant, forced, on_worker)

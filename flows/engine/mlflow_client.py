@@ -68,7 +68,8 @@ def format_tag_name(kind: str, path: str) -> str:
 
 def has_outs_in_run_cache(root: Path, tags: Mapping[str, str]) -> bool:
     """Whether DVC's run cache has the outs of the run with these tags, so that they may be restored."""
-    key, outs = tags.get(PREFIX + "key"), tags.get(PREFIX + "outs")
+    key = tags.get(PREFIX + "key")
+    outs = tags.get(PREFIX + "outs")
     return bool(key and outs) and any(
         join_out_hashes(entry) == outs for entry in iterate_run_cache_entries(root, str(key))
     )
@@ -234,7 +235,8 @@ def find_or_adopt_maker_run(
 
     `index` saves the search in the database where many stages are asked for.
     """
-    key, outs = compute_run_cache_key(entry), join_out_hashes(entry)
+    key = compute_run_cache_key(entry)
+    outs = join_out_hashes(entry)
     run_id = index.find(key, outs) if index is not None else mlflow_run_lookup.find_maker_run(root, key, outs)
     run_id = run_id or mlflow_run_lookup.find_accepted_maker_run(root, key, outs)
     if run_id is not None:

@@ -47,11 +47,17 @@ class FlowRecorder:
         and `at`, its time in milliseconds, which is then set before each call, and `environ`, the tags of its
         environment.
         """
-        self._source, self.root, self.uri = source, root.absolute(), mlflow_database.get_tracking_address(root)
-        self._flow, self.at = flow, at  # None: now
+        self._source = source
+        self.root = root.absolute()
+        self.uri = mlflow_database.get_tracking_address(root)
+        # None: now
+        self._flow = flow
+        self.at = at
         self.client = mlflow_client.open_mlflow_store(self.root)
         self._logging_inputs = Lock()  # MLflow's insert fails if two stages log the same new input at once
-        self._database, self._rows = Lock(), dict[str, Rows]()  # the stages at work by their runs
+        # the stages at work by their runs
+        self._database = Lock()
+        self._rows = dict[str, Rows]()
         self._unrecorded: dict[str, tuple[str, Entry]] = {}  # what runs have made, where writing it down failed
         self._environment = {
             **mlflow_database.make_clone_tags(self.root),
@@ -210,7 +216,8 @@ class FlowRecorder:
         `complete` is False where the flow was stopped before its end. While stages wait for people it has not ended
         either: such a run is KILLED too, and its tag `posttrain.waiting` says for what.
         """
-        tags, results = dict[str, str](), list(results)
+        tags = dict[str, str]()
+        results = list(results)
         for result in results if name_stages else ():
             tags[PREFIX + mlflow_client.format_tag_name("state", result.stage)] = result.state
             if result.mlflow_run_id:

@@ -73,7 +73,8 @@ class Index:
     """
 
     def __init__(self, root: Path) -> None:
-        self._root, self._shared = root, mlflow_address.find_shared_address(root) is not None
+        self._root = root
+        self._shared = mlflow_address.find_shared_address(root) is not None
         self._by_key: dict[tuple[str, str], str] = {}
         self._by_out: dict[str, list[str]] = {}
         with open_records_reader(root) as records:

@@ -23,7 +23,9 @@ from flows.engine import mlflow_run_lookup
 from flows.engine.dvc_repository import PlanError
 
 SECONDS = 3.0  # between two looks for new rows
-BATCH, PARAMS = 1000, 100  # MLflow's limits of metrics and of parameters in one call
+# MLflow's limits of metrics and of parameters in one call
+BATCH = 1000
+PARAMS = 100
 INTEGER = 2**63  # a step or time beyond it fits no database
 REFUSED = "INVALID_PARAMETER_VALUE"  # MLflow's code for what it will never take
 NOT_IN_PATHS = frozenset("\"',:[]{}\\\0")
@@ -58,12 +60,18 @@ class Rows:
     """Follows the records file of one execution of a stage, which only grows. Several threads may share it."""
 
     def __init__(self, client: MlflowClient, run_id: str, file: Path, database: Lock) -> None:
-        self.client, self.run_id, self.file = client, run_id, file
+        self.client = client
+        self.run_id = run_id
+        self.file = file
         self._database = database  # all stages take turns in it: SQLite has one writer
-        self._writing, self._ended = Lock(), Event()
+        self._writing = Lock()
+        self._ended = Event()
         self._bytes = self._lines = 0  # how much of the file is in MLflow or was passed over
         self._tables = dict[str, RunTable]()
-        self._bad, self._judged, self._first = 0, 0, ""  # lines passed over, the last of them, the first with its fault
+        # lines passed over, the last of them, the first with its fault
+        self._bad = 0
+        self._judged = 0
+        self._first = ""
 
     def follow(self) -> None:
         """Write what comes, in a thread of its own, so that a slow MLflow holds up nothing else."""
@@ -94,7 +102,9 @@ class Rows:
                 self.write()
 
     def _write_unread_lines(self) -> None:
-        metrics, end, number = list[Metric](), self._bytes, self._lines
+        metrics = list[Metric]()
+        end = self._bytes
+        number = self._lines
         for line in self._iterate_complete_lines():
             try:
                 record = _parse_record_line(line)
@@ -106,7 +116,8 @@ class Rows:
             else:
                 self._log_metrics(metrics, end, number)
                 self._log_params_or_table(record, number + 1)
-            end, number = end + len(line), number + 1
+            end = end + len(line)
+            number = number + 1
             if len(metrics) >= BATCH or not isinstance(record, MetricStep):
                 self._log_metrics(metrics, end, number)
         self._log_metrics(metrics, end, number)
@@ -128,7 +139,8 @@ class Rows:
             with self._hold_database_lock():
                 self.client.log_batch(self.run_id, metrics=metrics[begin : begin + BATCH])
         metrics.clear()
-        self._bytes, self._lines = end, number
+        self._bytes = end
+        self._lines = number
 
     def _log_params_or_table(self, record: Params | RunTable, number: int) -> None:
         """Write parameters, or a table, which gets one attempt: its path may be one that the disk does not take."""
@@ -173,7 +185,8 @@ class Rows:
         if number > self._judged:  # a line is read again after a fault of MLflow
             message = "".join(char for char in str(error).partition("\n")[0] if char.isprintable())[:SHOWN]
             self._first = self._first or f"line {number}: {message}"
-            self._bad, self._judged = self._bad + 1, number
+            self._bad = self._bad + 1
+            self._judged = number
 
 
 def _parse_record_line(line: bytes) -> MetricStep | Params | RunTable:

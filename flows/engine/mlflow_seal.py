@@ -36,7 +36,8 @@ def collect_sealed_content(root: Path, run_id: str) -> Mapping[str, Any]:
     """What a run's seal covers."""
     with mlflow_run_lookup.open_records_reader(root) as records:
         assert records is not None, "a run is in a database"
-        tags, params = records.tags(run_id), records.params(run_id)
+        tags = records.tags(run_id)
+        params = records.params(run_id)
         values = sorted((point.key, point.step, point.value, point.nan) for point in records.values(run_id))
     metrics = [[key, step, repr(float(value)), nan] for key, step, value, nan in values]
     covered_tags = {key: value for key, value in tags.items() if key in SHOWN or key.startswith(PREFIX)}

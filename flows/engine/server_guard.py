@@ -61,9 +61,11 @@ class GuardedServer:
     """MLflow's server, guarded, over the records that `environ` names; it starts at once and writes to `log`."""
 
     def __init__(self, root: Path, port: int, environ: Mapping[str, str], log: Path) -> None:
-        self.url, self.log = f"http://{HOST}:{port}", log
+        self.url = f"http://{HOST}:{port}"
+        self.log = log
         self.headers = {HEADER: load_or_create_token(root)}
-        self._root, self._command_line = root, build_server_command(port)
+        self._root = root
+        self._command_line = build_server_command(port)
         self._health = self.url + HEALTH
         self._environ = {**os.environ, **environ, VARIABLE: self.headers[HEADER]}
         self.start()
@@ -113,7 +115,8 @@ class ServerGuard:
     """An ASGI application that passes to `app` only requests with the token, to this host, from its own pages."""
 
     def __init__(self, app: App, token: str, port: int) -> None:
-        self.app, self.token = app, token
+        self.app = app
+        self.token = token
         self.hosts = {f"{name}:{port}" for name in (HOST, "localhost")}
         self.cookie = f"posttrain-{hashlib.sha256(token.encode()).hexdigest()[:8]}"  # a host's ports share its cookies
 

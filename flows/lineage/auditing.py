@@ -58,7 +58,9 @@ def audit_lineage(
     `full` reads all bytes, also of files that have not changed since the last audit. `on_progress` hears of the bytes
     read and to be read. PlanError where the records cannot be read at all.
     """
-    began, findings, root = time.monotonic(), Audit(), root.absolute()
+    began = time.monotonic()
+    findings = Audit()
+    root = root.absolute()
     with convert_dvc_errors_to_plan_error():
         entries = dvc_lock.read_lock_entries(root)
     link = chain.trace_lineage(root, target) if target is not None else None
@@ -97,7 +99,8 @@ def audit_lineage(
     EvaluationCheck(findings, root).check(current)
     Remade(findings, root, full).check(current)
     memory.save()
-    findings.read, findings.seconds = memory.read, time.monotonic() - began
+    findings.read = memory.read
+    findings.seconds = time.monotonic() - began
     return findings
 
 
@@ -157,7 +160,8 @@ class _Fit:
 
 def _iterate_chain_links(link: Link) -> Iterator[Link]:
     """Every link of a chain, each once; a raw one too."""
-    seen, todo = set[tuple[str, str]](), [link]
+    seen = set[tuple[str, str]]()
+    todo = [link]
     while todo:
         node = todo.pop()
         if (node.path, node.hash) not in seen:

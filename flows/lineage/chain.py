@@ -66,7 +66,9 @@ class _Walk:
     """One walk over the records, which looks up each output and each run once."""
 
     def __init__(self, root: Path, entries: Mapping[str, Entry]) -> None:
-        self.root, self.entries, self.index = root, entries, Index(root)
+        self.root = root
+        self.entries = entries
+        self.index = Index(root)
         self.seen: dict[tuple[str, str], Link] = {}
         self.accepted: dict[str, tuple[str, ...]] = {}
         self.records: dict[str, tuple[Run, ExecutionRecord]] = {}

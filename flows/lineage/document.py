@@ -105,7 +105,8 @@ def flatten_lineage(link: Link) -> Document:
 
 def iterate_links(link: Link) -> Iterator[Link]:
     """Each link of a chain once, the one asked for first."""
-    seen, waiting = {format_artifact_id(link)}, [link]
+    seen = {format_artifact_id(link)}
+    waiting = [link]
     while waiting:
         node = waiting.pop()
         yield node

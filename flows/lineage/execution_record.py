@@ -81,7 +81,8 @@ def load_run_record(root: Path, run_id: str) -> ExecutionRecord:
         started = head.started if head else 0
     elsewhere = ""
     if head is None and (carried := provenance.find_run_provenance(root, run_id)) is not None:
-        tags, started = dict(carried.tags), carried.started
+        tags = dict(carried.tags)
+        started = carried.started
         elsewhere = carried.tags.get(provenance.USER) or "somebody"
     if PREFIX + "stage" not in tags:
         raise PlanError(f"{run_id}: no run of a stage has this id")
@@ -117,7 +118,8 @@ def find_producing_run_id(
 
 
 def _attach_run_records(root: Path, entries: Mapping[str, Entry]) -> dict[str, ExecutionRecord]:
-    index, records = mlflow_run_lookup.Index(root), {}
+    index = mlflow_run_lookup.Index(root)
+    records = {}
     for stage, entry in entries.items():
         run_id = find_producing_run_id(root, stage, entry, index)
         made = load_run_record(root, run_id) if run_id else ExecutionRecord(stage, entry)
@@ -138,7 +140,8 @@ def load_valid_record_json(root: Path, run_id: str) -> dict[str, Any]:
 
 def _is_valid_record(content: Mapping[str, Any]) -> bool:
     """Whether the parts of a record.json have the types that readers rely on; anybody may have written the file."""
-    entry, environment = content.get("entry"), content.get("environment") or {}
+    entry = content.get("entry")
+    environment = content.get("environment") or {}
     texts = (
         content.get("stage"),
         content.get("commit"),
@@ -148,7 +151,8 @@ def _is_valid_record(content: Mapping[str, Any]) -> bool:
     )
     if not isinstance(entry, dict) or not isinstance(environment, dict):
         return False
-    files, params = [entry.get("deps") or [], entry.get("outs") or []], entry.get("params") or {}
+    files = [entry.get("deps") or [], entry.get("outs") or []]
+    params = entry.get("params") or {}
     return (
         all(isinstance(text, str | None) for text in texts)
         and all(isinstance(listed, list) for listed in files)
@@ -167,7 +171,8 @@ def _rebuild_lock_entry(root: Path, tags: Mapping[str, str]) -> Entry:
     """The entry of a run that has no record.json: DVC's run cache may have it, and the tags have the paths and
     hashes.
     """
-    key, outs = tags.get(PREFIX + "key", ""), tags.get(PREFIX + "outs")
+    key = tags.get(PREFIX + "key", "")
+    outs = tags.get(PREFIX + "outs")
     for entry in iterate_run_cache_entries(root, key) if key else ():
         if dvc_lock.join_out_hashes(entry) == outs:
             return entry

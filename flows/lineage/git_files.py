@@ -53,7 +53,8 @@ def read_tree_files(root: Path, tree: Tree, paths: Iterable[str]) -> dict[str, b
     """Path -> bytes of these files of a tree, of a folder all files below it; nothing where the commit is gone or the
     patch does not apply.
     """
-    prefix, wanted = _get_repository_prefix(root), sorted(paths)
+    prefix = _get_repository_prefix(root)
+    wanted = sorted(paths)
     if not wanted or not _hash_blobs(root, [f"{tree.commit}^{{commit}}"])[0]:  # without a path git lists all files
         return {}
     with _open_temporary_index(root, tree) as environ:

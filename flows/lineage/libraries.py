@@ -18,7 +18,8 @@ def find_library_version_changes(root: Path, stages: Iterable[str]) -> dict[str,
     """`torch 2.13.0, installed 2.14.0` -> those of the stages whose newest record says so; nothing is said of stages
     without one.
     """
-    entries, installed = read_lock_entries(root), _get_installed_versions()
+    entries = read_lock_entries(root)
+    installed = _get_installed_versions()
     stages_by_change: dict[str, list[str]] = {}
     for stage in stages:
         for newest in provenance.load_entry_provenance(root, entries[stage])[:1]:

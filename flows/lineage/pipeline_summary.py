@@ -26,8 +26,13 @@ from flows.params.files import PARAMS, parse_yaml_text
 from tasks.common import mlflow_address
 from tasks.common.config import BRANCHES
 
-NAME, NOTE, VALUE = 250, 7500, 5000  # letters that MLflow takes of a name, a description and a parameter
-NAMED, CHANGES = 4, 3  # stages and changes that a name lists; of more it gives the number
+# letters that MLflow takes of a name, a description and a parameter
+NAME = 250
+NOTE = 7500
+VALUE = 5000
+# stages and changes that a name lists; of more it gives the number
+NAMED = 4
+CHANGES = 3
 WORDS = {
     "ran": "ran",
     "restored": "restored",
@@ -115,7 +120,8 @@ def queue_pipeline_summary(
 
 def record_summary_from_journal(root: Path, folder: Path, event: Event) -> None:
     """Write what `queue_pipeline_summary` left in a journal's folder; `event` is its first one."""
-    results, pages = map(decode_stage_result, event["results"]), (folder / name for name in event["pages"])
+    results = map(decode_stage_result, event["results"])
+    pages = (folder / name for name in event["pages"])
     record_pipeline_summary(
         root, event["flow"], event["params"], event["stages"], [*results], pages, Left(**event["left"])
     )
@@ -123,7 +129,8 @@ def record_summary_from_journal(root: Path, folder: Path, event: Event) -> None:
 
 def collect_stage_params(params: str, stages: Iterable[str]) -> dict[str, str]:
     """SECTION.KEY -> value of every parameter in the sections of these stages, as MLflow keeps it."""
-    sections, values = {stage.partition("@")[0] for stage in stages}, parse_yaml_text(params, "params.yaml")
+    sections = {stage.partition("@")[0] for stage in stages}
+    values = parse_yaml_text(params, "params.yaml")
     kept = {key: value for key, value in values.items() if key in sections}
     entries = {key: value for key, value in (values.get(BRANCHES) or {}).items() if key in sections}
     return dict(_iterate_leaf_texts(kept | ({BRANCHES: entries} if entries else {})))
@@ -154,7 +161,8 @@ def describe_run_changes(
     changed_params = []
     sections = {get_section_name(key) for key in values} & {get_section_name(key) for key in before}
     for key in dict.fromkeys([*values, *before]):
-        old, new = before.get(key), values.get(key)
+        old = before.get(key)
+        new = values.get(key)
         if old != new and get_section_name(key) in sections:
             changed_params.append(f"{key} {_shorten_value(old)} -> {_shorten_value(new)}")
     return changed_params or list(dict.fromkeys(_iterate_rerun_causes(results)))

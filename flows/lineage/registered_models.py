@@ -52,7 +52,8 @@ class Left:
     @classmethod
     def by(cls, root: Path, results: Sequence[StageResult]) -> Self:
         """As it is now, after a run with these results."""
-        entries, metrics = dvc_lock.read_lock_entries(root), dict[str, Any]()
+        entries = dvc_lock.read_lock_entries(root)
+        metrics = dict[str, Any]()
         for stage in dict.fromkeys([*entries, *(result.stage for result in results)]):
             with suppress(OSError, ValueError):
                 metrics[stage] = json.loads((root / f"data/metrics/{stage}.json").read_text())

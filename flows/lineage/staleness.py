@@ -115,7 +115,8 @@ def _list_code_changes(root: Path, path: str, md5: str, made: ExecutionRecord) -
     kept = file_hashes.find_recorded_contents(root, lambda: made.recorded, {path: md5})
     if path not in kept:
         return []
-    before, after = json.loads(kept[path]), stage_code.compute_reached_file_hashes(root, path)
+    before = json.loads(kept[path])
+    after = stage_code.compute_reached_file_hashes(root, path)
     changed = [name for name in sorted({*before, *after}) if before.get(name) != after.get(name)]
     old = file_hashes.read_run_files(root, made, dict.fromkeys(name.partition(",")[0] for name in changed))
     since = f", since run {str(made.run_id)[:8]}" if made.run_id else ""
@@ -152,7 +153,8 @@ def _iterate_file_changes(root: Path, path: str, before: Mapping[str, bytes], ma
     now = {file.relative_to(root).as_posix(): file.read_bytes() for file in files}
     since = f", since run {str(made.run_id)[:8]}" if made.run_id else ""
     for name in sorted({*before, *now}):
-        old, new = before.get(name, b""), now.get(name, b"")
+        old = before.get(name, b"")
+        new = now.get(name, b"")
         if old != new:
             yield Cause(f"{name}{since}", _compute_line_diff(old, new))
 

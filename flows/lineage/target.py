@@ -160,13 +160,16 @@ def _find_model_target(root: Path, text: str, entries: Mapping[str, Entry]) -> L
     named = MODEL.fullmatch(text)
     if named is None:
         return None
-    name, version, alias = named["name"], named["version"], named["alias"]
+    name = named["name"]
+    version = named["version"]
+    alias = named["alias"]
     with mlflow_run_lookup.open_records_reader(root) as records:
         model = records.model(name) if records else None
     if model is None:
         return None
     version = model.aliases.get(alias) if alias else version
-    run_id, path = model.runs.get(version or ""), model.tags.get(version or "", {}).get(PREFIX + "path")
+    run_id = model.runs.get(version or "")
+    path = model.tags.get(version or "", {}).get(PREFIX + "path")
     if not run_id:
         return None
     target = _make_run_target(root, run_id)

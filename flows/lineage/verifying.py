@@ -104,16 +104,15 @@ def verify_execution(
     `say` gets a line for each step on the way, `tell` the command's progress. With `keep` the scratch copy stays. With
     `outs_only` what is logged on the way is not compared. What came of it is noted for audits.
     """
-    root, began = root.absolute(), time.monotonic()
+    root = root.absolute()
+    began = time.monotonic()
     verification = Verification(execution)
     with _open_scratch_folder(keep) as folder:
         verification.copy = folder if keep else None
         made = scratch_copy.make_scratch_copy(root, execution, folder)
         since = [f"{step.line}; made again with the code that ran" for step in execution.accepted]
-        verification.notes, verification.inputs = (
-            [*_list_record_contradictions(root, execution), *since, *made.notes],
-            made.inputs,
-        )
+        verification.notes = [*_list_record_contradictions(root, execution), *since, *made.notes]
+        verification.inputs = made.inputs
         verification.laid_out = time.monotonic() - began
         code = sum(is_code_path(path) for path in made.inputs)
         say(

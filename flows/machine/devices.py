@@ -21,7 +21,9 @@ from pathlib import Path
 FOLDER = Path("/tmp/posttrain-devices")  # unless the variable POSTTRAIN_DEVICES names another
 OPEN_TO_ALL = 0o1777  # everybody makes files, and only their owner takes them away
 OPEN = os.O_NOFOLLOW | os.O_NONBLOCK  # a stranger's link leads nowhere, and a stranger's pipe does not block
-ATTEMPTS, ATTEMPT_SECONDS = 20, 0.05  # to open a file that another process makes or takes away at this moment
+# to open a file that another process makes or takes away at this moment
+ATTEMPTS = 20
+ATTEMPT_SECONDS = 0.05
 SHOWN = 200  # characters shown of what a holder says of itself
 SMI_SECONDS = 30.0
 
@@ -149,7 +151,8 @@ def _lock_device_file(folder: int, name: str) -> int | None:
 
 def _open_device_file(folder: int, name: str) -> int:
     """The device's file, made if it is missing and then open to all users. To lock it, reading is enough."""
-    file, problem = _get_lock_file_name(name), ""
+    file = _get_lock_file_name(name)
+    problem = ""
     for _ in range(ATTEMPTS):
         try:
             opened = _open_or_create_file(file, folder)

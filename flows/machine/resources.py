@@ -49,9 +49,13 @@ class Slots:
     """
 
     def __init__(self, jobs: int | None = None, stopped: Callable[[], bool] = lambda: False) -> None:
-        self.cores, self.gpus = jobs or count_cores(), list_gpus(os.environ)
-        self._cores, self._gpus, self._stopped = self.cores, list(self.gpus), stopped
-        self._changed, self._arrivals = Condition(), count()
+        self.cores = jobs or count_cores()
+        self.gpus = list_gpus(os.environ)
+        self._cores = self.cores
+        self._gpus = list(self.gpus)
+        self._stopped = stopped
+        self._changed = Condition()
+        self._arrivals = count()
         self._waiting: list[_Waiting] = []
 
     @contextmanager
@@ -85,7 +89,8 @@ class Slots:
                     lease = self._try_lease(request, holder)
                     if lease is not None:
                         return lease
-                    before, seen = seen, self._describe_held_devices(request.gpu)
+                    before = seen
+                    seen = self._describe_held_devices(request.gpu)
                     if seen == before and seen not in ("", reported):  # a lock seen once may be another stage's look
                         reported = seen
                         tell(reported)

@@ -59,7 +59,8 @@ class Command:
                 pass_fds=keep,
                 start_new_session=True,  # a Ctrl-C in the terminal must reach the parent alone
             )
-        self._closing, self._exit = threading.Lock(), _open_process_descriptor(self._process.pid)
+        self._closing = threading.Lock()
+        self._exit = _open_process_descriptor(self._process.pid)
 
     def wait(self, timeout: float | None = None) -> int | None:
         """The exit status (128 + n after signal n), or None if it still runs after `timeout` seconds."""
@@ -86,7 +87,8 @@ class Command:
         """Close the pipe; if the supervisor itself was killed, kill its process group."""
         self._close_pipe()
         with self._closing:
-            pidfd, self._exit = self._exit, None
+            pidfd = self._exit
+            self._exit = None
         if pidfd is not None:
             os.close(pidfd)
         if self._process.returncode < 0:
@@ -132,7 +134,8 @@ class PeakMemory:
     """
 
     def __init__(self, file: str | None) -> None:
-        self._file, self._peak = file, 0
+        self._file = file
+        self._peak = 0
         if file and _can_list_children():
             threading.Thread(target=self._sample_memory_forever, daemon=True).start()
 
@@ -156,7 +159,8 @@ def _can_list_children() -> bool:
 
 def _list_descendant_pids(process: int) -> list[int]:
     """The descendants of a process."""
-    descendants, todo = list[int](), [process]
+    descendants = list[int]()
+    todo = [process]
     while todo:
         for thread in _list_folder(Path(f"/proc/{todo.pop()}/task")):
             with suppress(OSError, ValueError):  # it has ended

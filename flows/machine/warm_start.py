@@ -61,7 +61,8 @@ class WarmCommand:
     """
 
     def __init__(self, line: socket.socket) -> None:
-        self._line, self._said = line, b""
+        self._line = line
+        self._said = b""
         self._reading = threading.Lock()
         self._status: int | None = None
 

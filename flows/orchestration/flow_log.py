@@ -11,7 +11,8 @@ class FlowLog(io.TextIOBase):
     def __init__(self) -> None:
         from prefect import get_run_logger
 
-        self._logger, self._begun = get_run_logger(), ""
+        self._logger = get_run_logger()
+        self._begun = ""
 
     def write(self, text: str) -> int:
         """Log each line that ends in the text."""

@@ -44,7 +44,8 @@ class Stages:
 
     def __init__(self, execution: Execution | None, wrong: str = "") -> None:
         """Without an `execution` nothing runs; `wrong` says what is wrong with the flow's parameters."""
-        self._execution, self._wrong = execution, wrong
+        self._execution = execution
+        self._wrong = wrong
         self._planned = dict(execution.planned) if execution else {}
         self._futures: dict[str, PrefectFuture[State[object]]] = {}
 
@@ -103,7 +104,8 @@ def run_pipeline(
     each. A run that somebody cancels in Prefect ends its children within seconds, and the next one goes on from there.
     """
     with ExitStack() as stack:
-        execution, wrong = begun.get(), ""
+        execution = begun.get()
+        wrong = ""
         if execution is None:
             from flows import running
             from flows.orchestration import server
@@ -151,7 +153,8 @@ def bring_up_to_date(stage: str) -> State[object]:
     """Have the engine bring one stage up to date; its log is the task's log, and the state tells how it ended."""
     execution = begun.get()
     assert execution is not None
-    future, logger = execution.start(stage), get_run_logger()
+    future = execution.start(stage)
+    logger = get_run_logger()
     shown = _Shown(stage, execution)
     for line in _iterate_log_lines(execution.coordinator.log_of(stage), future, shown.look):
         logger.info(line)
@@ -170,13 +173,15 @@ class _Shown:
 
     def __init__(self, stage: str, execution: Execution) -> None:
         context = TaskRunContext.get()
-        self._stage, self._execution = stage, execution
+        self._stage = stage
+        self._execution = execution
         self._task_run = context.task_run if context else None
         self._waits = self._people = ""
 
     def look(self) -> None:
         """Tell Prefect if what is waited for has changed."""
-        waits, people = self._execution.waiting.get(self._stage, ""), self._execution.awaited.get(self._stage, "")
+        waits = self._execution.waiting.get(self._stage, "")
+        people = self._execution.awaited.get(self._stage, "")
         if self._task_run is None or (waits, people) == (self._waits, self._people):
             return
         with (
@@ -189,7 +194,8 @@ class _Shown:
             if people != self._people and self._task_run.flow_run_id is not None:
                 waiting: State[object] = Paused(name=FOR_PEOPLE, message=f"{self._stage}: {people}")
                 client.set_flow_run_state(self._task_run.flow_run_id, waiting if people else Running(), force=True)
-            self._waits, self._people = waits, people
+            self._waits = waits
+            self._people = people
 
 
 def _iterate_log_lines(log: Path, result: "Future[StageResult]", look: Callable[[], None]) -> Iterator[str]:
@@ -263,7 +269,8 @@ def stop_execution_on_signals(execution: Execution) -> Iterator[None]:
 @contextmanager
 def _stop_on_prefect_cancellation(execution: Execution) -> Iterator[None]:
     """Stop the children when somebody cancels the flow run in Prefect's page, or by its API."""
-    run, over = runtime.flow_run.id, threading.Event()
+    run = runtime.flow_run.id
+    over = threading.Event()
 
     def watch() -> None:
         while not over.wait(CANCEL_SECONDS):

@@ -99,7 +99,8 @@ class Server:
 
         A server that ends before it answers is started again once. PlanError if that one ends too, or none comes up.
         """
-        began, announced = time.monotonic(), False
+        began = time.monotonic()
+        announced = False
         starts = int(self._keeper is not None)
         while not is_server_answering(self.root):
             waited = time.monotonic() - began
@@ -107,7 +108,8 @@ class Server:
             if (has_ended and starts == MOST_STARTS) or waited > START_SECONDS:
                 raise PlanError(f"Prefect's server did not start; see {server_keeper.LOG}")
             if has_ended:
-                self._keeper, starts = self._start(), starts + 1
+                self._keeper = self._start()
+                starts = starts + 1
             if waited > SAY_SECONDS and not announced:
                 announced = True
                 say("waits until Prefect's server has started")
@@ -211,7 +213,8 @@ def can_have_configured_server(root: Path) -> bool:
         return True
     home = Path(os.environ.get("PREFECT_HOME", "~/.prefect")).expanduser()
     profiles = Path(os.environ.get("PREFECT_PROFILES_PATH", home / "profiles.toml")).expanduser()
-    config_files, shared = [profiles, root / ".env", root / "prefect.toml"], root / "pyproject.toml"
+    config_files = [profiles, root / ".env", root / "prefect.toml"]
+    shared = root / "pyproject.toml"
     if any("url" in file.read_text(errors="replace").lower() for file in config_files if file.is_file()):
         return True
     return shared.is_file() and "[tool.prefect" in shared.read_text(errors="replace")
@@ -296,7 +299,8 @@ def connect_prefect_clients(
             server.wait(say)
             os.environ.update(build_no_proxy_variables(os.environ))
             variables = build_client_environment(root)
-            url, secret = variables["PREFECT_API_URL"], variables["PREFECT_API_AUTH_STRING"]
+            url = variables["PREFECT_API_URL"]
+            secret = variables["PREFECT_API_AUTH_STRING"]
             stack.enter_context(temporary_settings({PREFECT_API_URL: url, PREFECT_API_AUTH_STRING: secret}))
         yield
 

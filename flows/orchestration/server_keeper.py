@@ -31,7 +31,8 @@ LOG = Path("mlruns/logs/prefect-server.log")
 PAGES = HOME / "pages"  # a copy of Prefect's own, which its server makes
 # What a browser may ask while it shows them: this server alone, whatever a page's scripts would like to tell others.
 POLICY = """<meta http-equiv="Content-Security-Policy" content="connect-src 'self'; form-action 'self'">"""
-LOCK, USERS = HOME / "keeper.lock", HOME / "users.lock"
+LOCK = HOME / "keeper.lock"
+USERS = HOME / "users.lock"
 STOPPED = HOME / "stopped"  # is there from `posttrain ui --stop` until the next start
 MINUTES = "POSTTRAIN_SERVER_MINUTES"
 USUAL_MINUTES = 15.0
@@ -45,7 +46,8 @@ def main() -> None:
     """Keep the server of the repository at ROOT until nobody has used it for a while, the repository is gone, or a
     signal comes.
     """
-    root, minutes = Path(sys.argv[1]), parse_idle_minutes(os.environ)
+    root = Path(sys.argv[1])
+    minutes = parse_idle_minutes(os.environ)
     files.make_folder(root, HOME)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, _exit_on_signal)
@@ -132,8 +134,10 @@ def _keep_server_running(root: Path, port: int, minutes: float) -> None:
     }
     command = [sys.executable, "-P", "-m", "prefect", "server", "start", "--host", HOST, "--port", str(port)]
     (root / LOG).unlink(missing_ok=True)
-    started, used = time.monotonic(), time.monotonic() + max(FIRST_SECONDS - 60 * minutes, 0)
-    server, early = Command([command], root, environ, root / LOG), 0
+    started = time.monotonic()
+    used = time.monotonic() + max(FIRST_SECONDS - 60 * minutes, 0)
+    server = Command([command], root, environ, root / LOG)
+    early = 0
     users = (root / USERS).open("a")  # until this process has ended
     try:
         while root.exists():

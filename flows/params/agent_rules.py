@@ -10,12 +10,14 @@ from tasks.common.config_faults import format_short_value
 if TYPE_CHECKING:
     from tasks.agents.configs.expert_episodes import ExpertEpisodesConfig
 
-CLONE, ENVIRONMENT = "behaviour_cloning", "a key of branches.expert_episodes"
+CLONE = "behaviour_cloning"
+ENVIRONMENT = "a key of branches.expert_episodes"
 
 
 def find_agent_reference_faults(configs: Configs) -> Iterator[Fault]:
     """Agents play in environments that exist; what the report measures is trained, and what it expects is measured."""
-    environments, cloned = configs["expert_episodes"].environments, dict[str, str]()
+    environments = configs["expert_episodes"].environments
+    cloned = dict[str, str]()
     learners = {stage: configs[stage].policies for stage in ("agents", "budgets")}
     for stage, policies in learners.items():
         for name, learner in policies.items():
@@ -23,7 +25,8 @@ def find_agent_reference_faults(configs: Configs) -> Iterator[Fault]:
             yield from find_unknown_choice_fault(
                 learner.environment, environments, ENVIRONMENT, f"branches.{stage}.{name}.environment"
             )
-    report, teacher = configs["agents_report"], configs["budgets"].teacher
+    report = configs["agents_report"]
+    teacher = configs["budgets"].teacher
     if learners["budgets"]:
         cloned["budgets.teacher"] = teacher
     sets = configs["agent_episodes"].sets

@@ -65,7 +65,8 @@ def list_ineffective_params(root: Path, types: Sections, sections: Collection[st
     With the `committed` text of params.yaml it is about what differs from that: parameters with another value, and
     those that did something.
     """
-    values, before = parse_params(read_text(root / PARAMS)), None
+    values = parse_params(read_text(root / PARAMS))
+    before = None
     with suppress(ParameterError):  # what was committed may be no YAML
         before = parse_params(committed)
     same = {
@@ -116,7 +117,8 @@ def build_edits_from_text(root: Path, types: Sections, text: str, source: str) -
     """The edits that give params.yaml every value of another params.yaml, `text`; those that it has already are left
     out.
     """
-    values, now = parse_yaml_text(text, source), parse_params(read_text(root / PARAMS))
+    values = parse_yaml_text(text, source)
+    now = parse_params(read_text(root / PARAMS))
     if not isinstance(values, dict):
         raise ParameterError(f"{source}: expected sections of params.yaml with values")
     edits = list(_Laid(source, text, types).edits(YAML(typ="safe").compose(text), values))
@@ -155,7 +157,8 @@ def apply_edits_to_text(before: str, types: Sections, edits: Sequence[Edit]) -> 
         if change.key == (SEED,):
             text = _replace_seed(text, change)
             data = parse_params(text)
-    wanted, changes = deepcopy(data), {}
+    wanted = deepcopy(data)
+    changes = {}
     for change in edits:
         _check_entry_exists(wanted, change, types)
         _set_nested_value(wanted, change)
@@ -236,7 +239,8 @@ def _check_entry_exists(data: object, change: Edit, types: Sections) -> None:
     misspelt.
     """
     for depth in range(1, len(change.key) - 1):
-        entries, name = _get_nested_value(data, change.key[:depth]), change.key[depth]
+        entries = _get_nested_value(data, change.key[:depth])
+        name = change.key[depth]
         if isinstance(entries, dict) and name not in entries and is_user_keyed_dictionary(types, change.key[:depth]):
             key = ".".join(change.key[: depth + 1])
             raise ParameterError(f"{change.source} {key}: no such entry{suggest_names(name, list(entries))}")
@@ -319,7 +323,8 @@ def _compute_column(text: str, at: int) -> int:
 
 def _locate_value(text: str, key: Key) -> tuple[int, int] | None:
     """Start and end of a key's value in the text; None if the key is not there."""
-    node, after = YAML(typ="safe").compose(text), 0
+    node = YAML(typ="safe").compose(text)
+    after = 0
     for part in key:
         pairs = node.value if isinstance(node, MappingNode) else []
         name, node = next((pair for pair in pairs if str(pair[0].value) == part), (None, None))

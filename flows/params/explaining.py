@@ -31,7 +31,8 @@ def explain_param(root: Path, key: str) -> list[str]:
             above = ".".join(names[:depth])
             what = f"no parameter of {above}" if above else "no section of params.yaml"
             raise ParameterError(f"{key}: {what}{suggest_names(name, [*below])}")
-        part, at = below[name], _get_child_values(at).get(name)
+        part = below[name]
+        at = _get_child_values(at).get(name)
     return list(_iterate_explanation_lines(key, part, at, schema))
 
 

@@ -12,10 +12,15 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError
 from ruamel.yaml.events import AliasEvent, CollectionEndEvent, CollectionStartEvent, ScalarEvent
 
-PARAMS, SEED = "params.yaml", "seed"  # the one key that is no section: the seed of the sections that follow it
+# the one key that is no section: the seed of the sections that follow it
+PARAMS = "params.yaml"
+SEED = "seed"
 PRESETS = "presets"  # a folder of the repository, and of an extension
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # but for tabs and line breaks; DVC reads back U+0085 as a space
-DEEPEST, LARGEST, MOST = 50, 10**300, 100_000  # bounds on nesting, on a number, and on the count of values
+# bounds on nesting, on a number, and on the count of values
+DEEPEST = 50
+LARGEST = 10**300
+MOST = 100_000
 
 
 class ParameterError(Exception):

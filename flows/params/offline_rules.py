@@ -26,10 +26,12 @@ OF_THE_DATA = ("data mean", "data best", "greedy behaviour")
 def find_environment_reference_faults(configs: Configs) -> Iterator[Fault]:
     """Data sets are recorded in environments that exist, and scores are measured in such."""
     for name in configs["transitions"].references:
-        choices, key = configs["behaviour"].environments, f"transitions.references.{name}"
+        choices = configs["behaviour"].environments
+        key = f"transitions.references.{name}"
         yield from find_unknown_choice_fault(name, choices, "a key of branches.behaviour", key)
     for name, dataset in configs["transitions"].datasets.items():
-        choices, key = configs["behaviour"].environments, f"branches.transitions.{name}.environment"
+        choices = configs["behaviour"].environments
+        key = f"branches.transitions.{name}.environment"
         yield from find_unknown_choice_fault(dataset.environment, choices, "a key of branches.behaviour", key)
 
 
@@ -60,7 +62,8 @@ def find_report_policy_faults(configs: Configs) -> Iterator[Fault]:
             policy.dataset, list(datasets), f"{kind} of branches.{policy.method}", f"{key}.dataset"
         )
     for number, expected in enumerate(configs["offline_report"].expectations):
-        datasets, key = configs["transitions"].datasets, f"offline_report.expectations.{number}.dataset"
+        datasets = configs["transitions"].datasets
+        key = f"offline_report.expectations.{number}.dataset"
         yield from find_unknown_choice_fault(expected.dataset, datasets, "a key of branches.transitions", key)
 
 
@@ -143,7 +146,8 @@ def find_method_suitability_faults(run: "RuleInput") -> Iterator[Fault]:
         _query_environment_kinds(run.root, {environment for _, environment in to_check.values()}) if to_check else {}
     )
     for key, (name, environment) in to_check.items():
-        config, kind = run.configs[key.split(".")[1]], kinds.get(environment)
+        config = run.configs[key.split(".")[1]]
+        kind = kinds.get(environment)
         if kind is not None and config.needs_actions not in ("", kind["actions"]):
             yield key, f"expected data of {config.needs_actions} actions, those of {name} are {kind['actions']}"
         if kind is not None and config.relabels and not kind["goals"]:

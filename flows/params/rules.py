@@ -90,7 +90,8 @@ def find_policy_reward_model_faults(run: RuleInput, config: "SamplingConfig") ->
     """
     from tasks.language.configs.parts.python_rewards import BY_MODEL
 
-    path, objective = config.reward_model_path, run.objective(config.reward_model_path)
+    path = config.reward_model_path
+    objective = run.objective(config.reward_model_path)
     mixed = {dataset.reward for dataset in run.configs["mixture"].datasets}
     for name in BY_MODEL:
         counts = config.reward.get(name)
@@ -118,7 +119,8 @@ def find_reward_data_faults(run: RuleInput, config: "RewardModelConfig") -> Iter
     """
     from tasks.language.configs.reward_model import SOLUTIONS
 
-    wanted, other = "data/preferences", "data/solutions"
+    wanted = "data/preferences"
+    other = "data/solutions"
     if config.objective in SOLUTIONS:
         wanted, other = other, wanted
     made = {f"data/{name.partition('@')[0]}" for name in run.stages} - {wanted}
@@ -178,7 +180,8 @@ def find_skip_count_faults(
     """Fewer training problems are skipped than there are; this is known of generated ones, and of those that are there
     already.
     """
-    problems, mixed = run.configs["problems"], getattr(config, "datasets", None)
+    problems = run.configs["problems"]
+    mixed = getattr(config, "datasets", None)
     if mixed is not None and not any(dataset.source == "problems" for dataset in mixed):
         return
     if hasattr(config, "demonstrations") and run.configs["demonstrations"].source != "problems":

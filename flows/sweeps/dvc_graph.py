@@ -183,7 +183,8 @@ def _copy_or_link_dep(repository: Path, snapshot: Path, path: str) -> None:
     """See to it that the snapshot has a dep as it is now, whatever git leaves out of it."""
     from flows.engine import dvc_walk
 
-    target, source = snapshot / path, repository / path
+    target = snapshot / path
+    source = repository / path
     if Path(path).is_absolute() or target.is_symlink() or not source.exists():
         return
     if source.is_dir() or not target.exists():

@@ -24,7 +24,8 @@ def build_dep_item(root: Path, path: str, outs: Mapping[str, Mapping[str, Any]])
             "path": path,
             **{name: outs[path][name] for name in ("hash", "md5", "size", "nfiles") if name in outs[path]},
         }
-    dep_path, files = PurePosixPath(path), dict[str, Digest]()
+    dep_path = PurePosixPath(path)
+    files = dict[str, Digest]()
     for out, item in outs.items():
         for name, md5 in cache_objects.list_cached_files(root, str(item["md5"])).items():
             file = PurePosixPath(out, name) if name else PurePosixPath(out)

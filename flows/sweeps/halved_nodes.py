@@ -45,7 +45,8 @@ class HalvedNodes(Nodes):
                     self._record_reached_metric(node, rung)
         planned = []
         for name, end in ends.items():
-            node, last = self.nodes[name], end.upstream
+            node = self.nodes[name]
+            last = end.upstream
             for rung in self.early.list_rungs(name):
                 settled = self.early.known(rung) or self._find_stop_reason(node, rung.number)
                 reason = None if settled else "to compare the points"
@@ -76,7 +77,8 @@ class HalvedNodes(Nodes):
         node = self.nodes[rung.node if rung else name]
         if self.stopped:
             return StageResult(name, "skipped", "the sweep was stopped")
-        result, started = StageResult(name, "failed"), time.monotonic()
+        result = StageResult(name, "failed")
+        started = time.monotonic()
         try:
             with convert_dvc_errors_to_plan_error():
                 is_cached = self._load_cached_entry(node)

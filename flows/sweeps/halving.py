@@ -116,7 +116,8 @@ class Group:
 
     def sentence(self, states: Mapping[str, str]) -> str:
         """What halving saved; `states` has how each training ended."""
-        trained, every = 0, 0
+        trained = 0
+        every = 0
         for node in (node for nodes in self.candidates.values() for node in nodes):
             reached = [at for number in range(len(self.shares)) if (at := self.reached.get((node, number)))]
             if reached:

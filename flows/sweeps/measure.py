@@ -17,10 +17,12 @@ from flows.engine.dvc_repository import PlanError
 
 COLUMNS_FILE = Path("tasks/curve_columns.py")  # of a project that can say which numbers its trainings write
 WORDS = re.compile(r"[^/_]+")
-LESS, MORE = {"loss", "nll", "perplexity"}, {"accuracy", "margin", "margins", "return", "reward", "rewards", "rubric"}
+LESS = {"loss", "nll", "perplexity"}
+MORE = {"accuracy", "margin", "margins", "return", "reward", "rewards", "rubric"}
 EITHER = {"rejected"}  # of what is more or less by the side of it
 VALIDATION = "eval_"  # how the names of what is measured every `evaluate_every` steps begin
-EVERY, PROMPTS = "evaluate_every", "evaluate_prompts"
+EVERY = "evaluate_every"
+PROMPTS = "evaluate_prompts"
 SAMPLING = (
     "temperature",
     "top_p",
@@ -52,7 +54,8 @@ class Measure:
         """`NAME`, if its name says which is better, or `min:NAME` or `max:NAME`; PlanError otherwise."""
         way, _, name = text.rpartition(":")
         words = {*WORDS.findall(name.lower())}
-        less, more = bool(words & LESS), bool(words & MORE)
+        less = bool(words & LESS)
+        more = bool(words & MORE)
         if way not in ("", "min", "max") or not name:
             raise PlanError(f"--early {text}: expected the name of a number, or min: or max: before it")
         if not way and (less == more or words & EITHER):

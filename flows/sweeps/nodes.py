@@ -49,11 +49,15 @@ class Nodes:
     """
 
     def __init__(self, root: Path, tree: Path, nodes: Mapping[str, Node], texts: Mapping[int, str]) -> None:
-        self.root, self._tree, self.nodes, self._texts = root.absolute(), tree, nodes, texts
+        self.root = root.absolute()
+        self._tree = tree
+        self.nodes = nodes
+        self._texts = texts
         self.recorder: Recorder | None = None
         self.workers: Dispatch | None = None  # for the nodes of work pools
         self.entries: dict[str, Entry] = {}  # of each node whose outs are in the cache
-        self._runner, self._checker = CommandRunner(self.root), Checker(tree)
+        self._runner = CommandRunner(self.root)
+        self._checker = Checker(tree)
         self._writing = threading.Lock()
         self._held = ExitStack()
 
@@ -128,7 +132,8 @@ class Nodes:
         """
         if self.stopped:
             return StageResult(name, "skipped", "the sweep was stopped")
-        node, started = self.nodes[name], time.monotonic()
+        node = self.nodes[name]
+        started = time.monotonic()
         result = StageResult(name, "failed", node.reason or "")
         try:
             with convert_dvc_errors_to_plan_error():
@@ -140,7 +145,8 @@ class Nodes:
                     result.state = "ran"
                 result.outs = get_entry_hashes(self.entries[name], "outs")
         except StageWaiting as waiting:
-            result.state, result.reason = "paused", str(waiting)
+            result.state = "paused"
+            result.reason = str(waiting)
         except Exception as error:
             is_expected = isinstance(error, StageFailed | PlanError)
             result.state = "failed"

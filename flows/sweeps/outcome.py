@@ -136,7 +136,8 @@ def average_over_seeds(values: Sequence[HeadlineValue]) -> HeadlineValue:
     from scipy.special import stdtrit
 
     means = [value.mean for value in values]
-    mean, count = statistics.fmean(means), len(means)
+    mean = statistics.fmean(means)
+    count = len(means)
     half = float(stdtrit(count - 1, 0.975)) * statistics.stdev(means) / count**0.5
     return HeadlineValue(mean, mean - half, mean + half, count)
 

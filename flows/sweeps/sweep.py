@@ -131,7 +131,9 @@ def prepare_sweep(
     with open_scratch_folder(root / HOME, "") as (folder, _):
         tree = folder / "tree"
         source = snapshot.take_snapshot(root, tree)
-        base, outside_items, remarks = read_text(tree / PARAMS), dict[str, Item](), list[str]()
+        base = read_text(tree / PARAMS)
+        outside_items = dict[str, Item]()
+        remarks = list[str]()
         texts: dict[int, str] = {}
         drafted = []
         for point in points:

@@ -24,8 +24,11 @@ from flows.sweeps.sweep import Ended
 from tasks.common import mlflow_database
 from tasks.common.source_code import CodeState
 
-SWEEP, POINT, NUMBER = PREFIX + "sweep", PREFIX + "point", PREFIX + "point_number"
-EARLY, BEHIND = PREFIX + "early", PREFIX + "behind"
+SWEEP = PREFIX + "sweep"
+POINT = PREFIX + "point"
+NUMBER = PREFIX + "point_number"
+EARLY = PREFIX + "early"
+BEHIND = PREFIX + "behind"
 
 
 @dataclass(frozen=True)

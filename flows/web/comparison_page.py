@@ -23,7 +23,8 @@ from flows.web.plain_page import render_html_page
 
 def render_comparison_page(comparison: SideBySide, judged: Sequence[RequirementVerdict] = ()) -> str:
     """The page as HTML."""
-    a, b = comparison.a, comparison.b
+    a = comparison.a
+    b = comparison.b
     lead = escape(conclusion.format_comparison_conclusion((a.name, b.name), comparison.found)).replace(" %", "\u00a0%")
     body = f"""<p class="note"><b>A</b> {escape(a.about)}<br><b>B</b> {escape(b.about)}</p>
 <p class="lead">{lead}</p>

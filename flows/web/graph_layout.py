@@ -93,7 +93,8 @@ def _space_nodes_apart(layer: list[NodePosition], wishes: list[float], gap: floa
     the left.
     """
     apart = [(neighbour.width + other.width) / 2 + gap for neighbour, other in itertools.pairwise(layer)]
-    rightwards, leftwards = list(wishes), list(wishes)
+    rightwards = list(wishes)
+    leftwards = list(wishes)
     for i in range(1, len(layer)):
         rightwards[i] = max(rightwards[i], rightwards[i - 1] + apart[i - 1])
     for i in reversed(range(len(layer) - 1)):

@@ -6,7 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-WIDTH, HEIGHT, MARGIN = 1000, 20, 0.06  # of a line's drawing; the margin is a share of the scale
+# of a line's drawing; the margin is a share of the scale
+WIDTH = 1000
+HEIGHT = 20
+MARGIN = 0.06
 STYLE = """
 .intervals { display: grid; grid-template-columns: minmax(9rem, max-content) 1fr max-content; gap: .15rem .9rem; align-items: center; margin: .7rem 0 1.1rem;
   font-size: .85rem; font-variant-numeric: tabular-nums; }
@@ -43,9 +46,11 @@ def render_interval_plot(lines: Sequence[IntervalLine]) -> str:
     numbers = [0.0] + [
         number for line in lines for number in (line.low, line.difference, line.high) if number is not None
     ]
-    low, high = min(numbers), max(numbers)
+    low = min(numbers)
+    high = max(numbers)
     room = MARGIN * (high - low) or 1.0
-    low, high = low - room, high + room
+    low = low - room
+    high = high + room
     rows = "".join(
         f"<span>{escape(line.label)} "
         f"<small>{escape(line.values)}</small></span>{_render_interval_line(line, low, high)}"
@@ -64,11 +69,13 @@ def _render_interval_line(line: IntervalLine, low: float, high: float) -> str:
     def stroke(kind: str, begin: float, end: float, top: float = HEIGHT / 2, bottom: float = HEIGHT / 2) -> str:
         return f'<line class="{kind}" x1="{begin}" x2="{end}" y1="{top:g}" y2="{bottom:g}"/>'
 
-    sure, whole = "", ""
+    sure = ""
+    whole = ""
     if line.low is not None and line.high is not None:
         sure = "sure" if line.low > 0 or line.high < 0 else ""
         whole = stroke("interval", across(line.low), across(line.high))
-    zero, point = across(0.0), across(line.difference)
+    zero = across(0.0)
+    point = across(line.difference)
     return (
         f'<svg class="{sure}" viewBox="0 0 {WIDTH} {HEIGHT}" preserveAspectRatio="none" role="img" '
         f'aria-label="{escape(line.told)}">'

@@ -33,7 +33,8 @@ def _assign_node_ids(document: Document) -> dict[str, str]:
 
 def _render_raw_data_nodes(document: Document) -> Iterator[str]:
     """Raw data in a group of its own, which keeps it together at the left."""
-    ids, raw = _assign_node_ids(document), [artifact for artifact in document.artifacts.values() if artifact.raw]
+    ids = _assign_node_ids(document)
+    raw = [artifact for artifact in document.artifacts.values() if artifact.raw]
     if raw:
         yield '  subgraph raw["raw data"]'
         for artifact in raw:

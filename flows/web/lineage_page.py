@@ -46,7 +46,8 @@ def render_lineage_page(document: Document, metrics: Metrics | None = None) -> s
     environment = Environment(
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    artifacts, runs = document.artifacts, document.runs
+    artifacts = document.artifacts
+    runs = document.runs
     return environment.get_template("lineage.html.j2").render(
         asked=artifacts[document.of],
         summary=_format_summary(document),

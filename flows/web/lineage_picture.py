@@ -21,8 +21,15 @@ from flows.lineage.document import (
 )
 from flows.web.graph_layout import NodePosition, compute_layered_layout, reduce_transitively
 
-WIDTH, HEADER, ROW = 158, 42, 22  # of a box, its run and each of its outputs, in pixels
-ALONG, GAP, PASSING, MARGIN = 40, 14, 9, 14  # between layers, boxes of a layer and edges that pass it, and around all
+# of a box, its run and each of its outputs, in pixels
+WIDTH = 158
+HEADER = 42
+ROW = 22
+# between layers, boxes of a layer and edges that pass it, and around all
+ALONG = 40
+GAP = 14
+PASSING = 9
+MARGIN = 14
 LETTERS = 28  # of a name that are drawn; its title has all
 TIP = (
     '<marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto"><path '
@@ -132,7 +139,8 @@ def _compute_edge_start(box: Box, position: NodePosition, artifact: str) -> tupl
 def _render_edge(
     need: str, name: str, box: Box, start: tuple[float, float], way: Sequence[NodePosition], direct: bool
 ) -> str:
-    (x, y), path = start, f"M{start[0]:.0f} {start[1]:.0f}"
+    (x, y) = start
+    path = f"M{start[0]:.0f} {start[1]:.0f}"
     for position in way:
         end = _compute_layer_x(position.layer)
         height = position.x - position.width / 2 + HEADER / 2 if position.name and box.run else position.x
@@ -141,7 +149,8 @@ def _render_edge(
         if not position.name:
             end += WIDTH
             path += f"H{end:.0f}"
-        x, y = end, height
+        x = end
+        y = height
     to = format_page_anchor("run" if box.run else "artifact", name)
     kind = "edge" if direct else "edge implied"
     return (
@@ -151,7 +160,8 @@ def _render_edge(
 
 
 def _render_box(box: Box, position: NodePosition, target: str) -> str:
-    x, y = _compute_layer_x(position.layer), position.x - position.width / 2
+    x = _compute_layer_x(position.layer)
+    y = position.x - position.width / 2
     parts = [] if box.run is None else [_render_run(box.run, x, y)]
     below = y + (HEADER if box.run else 0)
     for row, artifact in enumerate(box.artifacts):

@@ -102,7 +102,8 @@ def _find_base_model(card: Card) -> str:
 
 
 def _render_introduction(card: Card) -> Iterator[str]:
-    facts, base = card.facts, _find_base_model(card)
+    facts = card.facts
+    base = _find_base_model(card)
     context = f" and a context of {facts['context']} tokens" if facts["context"] else ""
     yield from (f"# {' '.join(card.name.split())}", "")
     yield (
@@ -203,7 +204,8 @@ def _iterate_leaf_numbers(value: Any, name: str) -> Iterator[tuple[str, float]]:
 
 def render_lineage_section(card: Card) -> Iterator[str]:
     """Raw data, the code's state, and every output on the way."""
-    link, raw = card.link, [made.link for made in card.made if made.link.stage is None]
+    link = card.link
+    raw = [made.link for made in card.made if made.link.stage is None]
     yield from ("## Data", "", "Files that no stage made, with their hashes by DVC:", "")
     for artifact in raw:
         yield f"- `{artifact.path}` {artifact.hash}"

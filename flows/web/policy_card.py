@@ -66,7 +66,8 @@ def _render_usage(card: Card) -> Iterator[str]:
         observation = f"numpy.zeros((1, {card.facts['observation']}), numpy.float32)"
         yield f'print(session.run(None, {{"observations": {observation}}})[0])'
         yield from ("```", "")
-        files, left_out = f"{files} and ONNX (`policy.onnx`)", ""
+        files = f"{files} and ONNX (`policy.onnx`)"
+        left_out = ""
     yield f"{files} acted as the policy does on {card.facts['checked']:,} random observations. {left_out}".rstrip()
     yield ""
 

@@ -20,7 +20,8 @@ from flows.engine.stage_types import PlannedStage, StageResult
 from tasks.common.config import BRANCHES
 
 DRAWS = Path("benchmarks/results/default_draws.json")
-RIGHT, EVALUATE = "strict_greedy", "evaluate@"
+RIGHT = "strict_greedy"
+EVALUATE = "evaluate@"
 FILLED = re.compile(r"(<!-- posttrain:(title|draws|costs) -->).*?<!-- /posttrain:\2 -->", re.DOTALL)
 
 
@@ -92,7 +93,8 @@ def compute_core_seconds(
 
 
 def _collect_upstream_stages(name: str, needs: Mapping[str, Sequence[str]]) -> set[str]:
-    closure, waiting = set[str](), [name]
+    closure = set[str]()
+    waiting = [name]
     while waiting:
         stage = waiting.pop()
         if stage not in closure:
@@ -140,7 +142,8 @@ def format_gain_spread(root: Path, params: Mapping[str, Any], sections: Sequence
 
     The file has `params_hash` and `draws`: of each draw, by policy, its metrics (benchmarks/draws.py).
     """
-    file, report = root / DRAWS, params.get("report", {})
+    file = root / DRAWS
+    report = params.get("report", {})
     measured = json.loads(file.read_text())["result"] if file.is_file() else {}
     drawn_sections = [
         name for name in sections if name != "report"
@@ -172,7 +175,10 @@ def extract_params_sections(params: str, names: Iterable[str]) -> str:
     """The text of params.yaml with these sections alone, and the values that they refer to; all of it where no section
     begins a line.
     """
-    wanted, kept, keep, heading = set(names), list[str](), False, ""
+    wanted = set(names)
+    kept = list[str]()
+    keep = False
+    heading = ""
     for line in params.splitlines(keepends=True):
         if section := re.match(r"([\w-]+):(.*)", line):
             heading = line if section[1] == BRANCHES else ""

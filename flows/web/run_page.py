@@ -68,8 +68,10 @@ def write_report_pages(root: Path, planned: Sequence[PlannedStage], results: Seq
         ended = [result for result in results if any(result.stage == stage.name for stage in needed)]
         sections = [*dict.fromkeys(stage.name.partition("@")[0] for stage in needed)]
         text = (root / "params.yaml").read_text()
-        params, values = run_head.extract_params_sections(text, sections), parsed(text)
-        lineage, costs = _write_lineage_page(root, report), _load_run_costs(root, needed, ended)
+        params = run_head.extract_params_sections(text, sections)
+        values = parsed(text)
+        lineage = _write_lineage_page(root, report)
+        costs = _load_run_costs(root, needed, ended)
         head_texts = {
             "title": run_head.format_run_title(root, report, ended, values),
             "draws": run_head.format_gain_spread(root, values, sections),
@@ -197,10 +199,12 @@ def _load_run_costs(root: Path, needed: Sequence[PlannedStage], results: Sequenc
     """The costs of the runs that made the outs; none where the records cannot be read."""
     from flows.lineage import durations
 
-    seconds, megabytes = dict[str, float](), dict[str, float]()
+    seconds = dict[str, float]()
+    megabytes = dict[str, float]()
     runs = {result.mlflow_run_id for result in results if result.mlflow_run_id}
     with suppress(PlanError):
-        seconds, megabytes = durations.read_run_durations(root, runs), durations.read_run_peak_memory(root, runs)
+        seconds = durations.read_run_durations(root, runs)
+        megabytes = durations.read_run_peak_memory(root, runs)
     return Costs(seconds, {stage.name: stage.cpu for stage in needed}, megabytes)
 
 
@@ -227,7 +231,8 @@ def _build_grouped_graph(
     """The graph to draw, and the results in each node: one stage, or all branches of a stage where there are many
     stages.
     """
-    by_stage, many = {result.stage: result for result in results}, len(planned) > DRAWN
+    by_stage = {result.stage: result for result in results}
+    many = len(planned) > DRAWN
     node = {stage.name: stage.name.partition("@")[0] if many else stage.name for stage in planned}
     groups: dict[str, list[StageResult]] = {}
     needs: dict[str, set[str]] = {}

@@ -10,7 +10,11 @@ from html import escape
 
 from flows.web.graph_layout import Graph, NodePosition, compute_layered_layout, reduce_transitively
 
-WIDTH, HEIGHT, GAP, RISE = 150, 58, 14, 30  # of a node, between neighbours and layers, in pixels
+# of a node, between neighbours and layers, in pixels
+WIDTH = 150
+HEIGHT = 58
+GAP = 14
+RISE = 30
 
 
 @dataclass(frozen=True)
@@ -57,7 +61,8 @@ def _compute_node_top(position: NodePosition) -> float:
 def _render_arrow(chain: Sequence[NodePosition]) -> str:
     path = f"M{chain[0].x:.0f} {_compute_node_top(chain[0]) + HEIGHT:.0f}"
     for upper, lower in itertools.pairwise(chain):
-        start, end = _compute_node_top(upper) + HEIGHT, _compute_node_top(lower)
+        start = _compute_node_top(upper) + HEIGHT
+        end = _compute_node_top(lower)
         middle = (start + end) / 2
         path += f"C{upper.x:.0f} {middle:.0f} {lower.x:.0f} {middle:.0f} {lower.x:.0f} {end:.0f}"
         if not lower.name:
@@ -66,7 +71,8 @@ def _render_arrow(chain: Sequence[NodePosition]) -> str:
 
 
 def _render_node_box(position: NodePosition, look: Look) -> str:
-    x, y = position.x - position.width / 2, _compute_node_top(position)
+    x = position.x - position.width / 2
+    y = _compute_node_top(position)
     size = min(13.0, (WIDTH - 10) / (0.62 * len(position.name)))  # a long name gets a smaller font, and is never cut
     texts = [(size, 600, position.name), *((11.0, 400, line) for line in look.lines)]
     lines = "".join(

@@ -8,7 +8,9 @@ from typing import Any
 
 from flows.sweeps.outcome import HeadlineValue, SettingRow
 
-WIDTH, HEIGHT = 5.2, 3.4  # inches of a panel
+# inches of a panel
+WIDTH = 5.2
+HEIGHT = 3.4
 LINES = 8  # settings of the other parameters that a panel can tell apart
 GREY = "#777777"
 

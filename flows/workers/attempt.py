@@ -30,7 +30,9 @@ from flows.workers.job import Job, Status
 from flows.workers.prefect_api import ENDED, Api, Away
 from tasks.common import run_environment
 
-ROOT, NAME, WORKER = "POSTTRAIN_WORKER_ROOT", "POSTTRAIN_WORKER_NAME", "POSTTRAIN_WORKER_PROCESS"
+ROOT = "POSTTRAIN_WORKER_ROOT"
+NAME = "POSTTRAIN_WORKER_NAME"
+WORKER = "POSTTRAIN_WORKER_PROCESS"
 PATIENCE_SECONDS = 1800.0  # for a server that is away when the result is to be told
 RETRY_SECONDS = 1.0
 WAITING = "CANCELLED"  # the state of an attempt whose stage waits for people: it has neither failed nor made anything
@@ -50,7 +52,9 @@ class Attempt:
     """The attempt that the flow run `run` stands for, in the checkout or clone at `root`."""
 
     def __init__(self, api: Api, run: str, root: Path) -> None:
-        self.api, self.run, self.root = api, run, root
+        self.api = api
+        self.run = run
+        self.root = root
         self.status = Status(host=socket.gethostname(), worker=os.environ.get(NAME, ""), pid=os.getpid())
         worker = os.environ.get(WORKER, "")
         self.reporter = Reporter(
@@ -62,7 +66,8 @@ class Attempt:
 
     def stop(self, why: str, tell: bool) -> None:
         """Stop the command; `tell` the coordinator unless it has given the attempt up itself."""
-        self.stopped, self._silent = self.stopped or why, self._silent or not tell
+        self.stopped = self.stopped or why
+        self._silent = self._silent or not tell
         if self.runner is not None:
             self.runner.stop()
 
@@ -94,7 +99,10 @@ class Attempt:
 
     def tell(self, step: int, total: int, seconds: float, measure: str) -> None:
         """Note the progress of the command."""
-        self.status.step, self.status.total, self.status.seconds, self.status.measure = step, total, seconds, measure
+        self.status.step = step
+        self.status.total = total
+        self.status.seconds = seconds
+        self.status.measure = measure
 
     @contextmanager
     def hold_resource_grant(self, job: Job, environ: Mapping[str, str], *keep: int) -> Iterator[Grant]:
@@ -179,7 +187,8 @@ class Attempt:
 
     def _send_final_report(self) -> None:
         """Send the last report, then the state, and be patient with a server that is away."""
-        self.status.ended, self.status.phase = True, ""
+        self.status.ended = True
+        self.status.phase = ""
         status = self.status
         state = "CRASHED" if status.lost else "FAILED" if status.failure else WAITING if status.waiting else "COMPLETED"
         deadline = time.monotonic() + (5.0 if self.status.lost else PATIENCE_SECONDS)

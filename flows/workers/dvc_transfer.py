@@ -71,7 +71,8 @@ def store_in_cache(root: Path, path: Path, top: Path | None = None, move: bool =
     from flows.engine.dvc_walk import HashedFiles
 
     with closing(open_repo(root)) as repo:
-        odb, filesystem = repo.cache.local, LocalFileSystem()
+        odb = repo.cache.local
+        filesystem = LocalFileSystem()
         ignored = HashedFiles(filesystem, str(top or root))
         staging, meta, obj = build(odb, str(path), filesystem, "md5", ignore=ignored)
         result = transfer(staging, odb, {obj.hash_info}, shallow=False, hardlink=move)

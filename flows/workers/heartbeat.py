@@ -27,7 +27,10 @@ class Reporter:
     def __init__(
         self, api: Api, run: str, status: Status, unwanted: Callable[[str, bool], None], parent: int | None = None
     ) -> None:
-        self.api, self.run, self.status, self._unwanted = api, run, status, unwanted
+        self.api = api
+        self.run = run
+        self.status = status
+        self._unwanted = unwanted
         self.log: Path | None = None
         self.still: Callable[[], bool] = lambda: True  # whether the coordinator's own note names this attempt
         self._position = 0

@@ -23,13 +23,16 @@ class InCheckout:
     """Runs the command where the coordinator would; its log and progress are the coordinator's own files."""
 
     def __init__(self, attempt: "Attempt", job: Job) -> None:
-        self.attempt, self.job, self.root = attempt, job, attempt.root
+        self.attempt = attempt
+        self.job = job
+        self.root = attempt.root
         if mlflow_address.load_or_create_clone_id(self.root) != job.checkout:
             raise PlanError(f"this worker is in {self.root}, which is not the checkout that the run is of")
 
     def run_attempt(self) -> None:
         """Clear what an earlier attempt left, and run the command."""
-        job, attempt = self.job, self.attempt
+        job = self.job
+        attempt = self.attempt
         attempt.reporter.still = self._is_current_attempt
         holder = f"worker {attempt.status.worker} on {attempt.status.host}, process {attempt.status.pid}"
         with stage_lock.hold_stage_lock(self.root, job.stage, holder, attempt.phase) as lock:

@@ -42,11 +42,14 @@ class InCopy:
     """
 
     def __init__(self, attempt: "Attempt", job: Job) -> None:
-        self.attempt, self.job, self.root = attempt, job, attempt.root
+        self.attempt = attempt
+        self.job = job
+        self.root = attempt.root
 
     def run_attempt(self) -> None:
         """Lay out, run, check, push."""
-        job, attempt = self.job, self.attempt
+        job = self.job
+        attempt = self.attempt
         with open_scratch_folder(self.root / HOME, f"{job.stage}-") as (folder, lock):
             target = folder / "copy"
             target.mkdir()
@@ -76,7 +79,8 @@ class InCopy:
         return ExecutionRecord(self.job.stage, self.job.entry, commit=self.job.commit, patch=patch)
 
     def _prepare_copy(self, target: Path, patch: Path) -> None:
-        job, attempt = self.job, self.attempt
+        job = self.job
+        attempt = self.attempt
         attempt.phase(f"fetches commit {job.commit[:8]}")
         if not checkout.has_commit(self.root, job.commit):
             subprocess.run(["git", "-C", str(self.root), "fetch", "--quiet", "--all"], capture_output=True, check=False)
@@ -94,7 +98,8 @@ class InCopy:
             )
         except scratch_copy.CannotReproduceError as error:
             raise PlanError(str(error)) from None
-        kept, link = self.root / CHECKPOINTS, target / CHECKPOINTS
+        kept = self.root / CHECKPOINTS
+        link = target / CHECKPOINTS
         kept.mkdir(parents=True, exist_ok=True)
         link.parent.mkdir(parents=True, exist_ok=True)
         link.symlink_to(kept)
@@ -110,7 +115,8 @@ class InCopy:
 
     def _push_results(self, target: Path, log: Path) -> None:
         """Push the outs, the log and the records; then, if the attempt is still wanted, the entry of the run cache."""
-        job, status = self.job, self.attempt.status
+        job = self.job
+        status = self.attempt.status
         self.attempt.phase("sends what the stage made")
         outs = [
             {"path": out["path"], **dvc_transfer.store_in_cache(self.root, target / out["path"], target)}
@@ -128,7 +134,8 @@ class InCopy:
         self.attempt.check()
         self.attempt.check_wanted()
         self._retry_transfer(lambda: dvc_transfer.push_run_cache_entry(self.root, entry, job.remote))
-        status.outs, status.environment = outs, run_environment.collect_versions()
+        status.outs = outs
+        status.environment = run_environment.collect_versions()
 
     def _retry_transfer(self, what: Callable[[], None]) -> None:
         dvc_transfer.retry_transfer(what, self.attempt.phase)

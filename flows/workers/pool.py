@@ -30,7 +30,9 @@ class Pool:
     """A work pool on a Prefect server, as the coordinator of the repository at `root` uses it."""
 
     def __init__(self, api: Api, name: str, root: Path) -> None:
-        self.api, self.name, self.root = api, name, root
+        self.api = api
+        self.name = name
+        self.root = root
 
     def run(
         self,
@@ -48,7 +50,8 @@ class Pool:
         whenever what is waited for changes. StageFailed if the stage failed or `stopped`, StageWaiting if it waits for
         people, WorkerLost if the attempt may be made again.
         """
-        key, name = compute_run_cache_key(job.entry), noted or job.stage
+        key = compute_run_cache_key(job.entry)
+        name = noted or job.stage
         run = self._resume_or_cancel_attempt(name, key)
         note = AttemptNote(name, job.attempt, job.transport == "shared", key, self.api.url)
         try:
@@ -107,9 +110,17 @@ class _Following:
         say: Callable[[str], None],
         stopped: Callable[[], bool],
     ) -> None:
-        self.pool, self.api, self.run, self.job = pool, pool.api, run, job
-        self.tell, self._say, self.stopped = tell, say, stopped
-        self.status, self.told, self.phase, self._said = Status(), (0, 0), "", ""
+        self.pool = pool
+        self.api = pool.api
+        self.run = run
+        self.job = job
+        self.tell = tell
+        self._say = say
+        self.stopped = stopped
+        self.status = Status()
+        self.told = (0, 0)
+        self.phase = ""
+        self._said = ""
         self.copy = None if job.transport == "shared" else log
         self.log_lines = 0
         now = time.monotonic()
@@ -136,10 +147,12 @@ class _Following:
 
     def _poll_attempt(self) -> bool:
         """Read the newest report; whether the attempt has ended well."""
-        report, run = self.api.status(self.run), self.api.flow_run(self.run)
+        report = self.api.status(self.run)
+        run = self.api.flow_run(self.run)
         now = time.monotonic()
         if report and report.get("beat") != self.status.beat:
-            self.status, self.heard = Status.of(report), now
+            self.status = Status.of(report)
+            self.heard = now
             self._append_new_log_lines()
             self._show_progress()
         if self.status.ended:
@@ -185,7 +198,9 @@ class _Following:
 
     def _show_progress(self) -> None:
         status = self.status
-        lasting, self.phase = status.phase if status.phase == self.phase else "", status.phase  # two reports long
+        # two reports long
+        lasting = status.phase if status.phase == self.phase else ""
+        self.phase = status.phase
         self.say(f"on {self._get_worker_name()}" + (f": {lasting}" if lasting else ""))
         if (status.step, status.total) != self.told and status.total:
             self.told = status.step, status.total

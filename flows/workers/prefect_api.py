@@ -23,7 +23,9 @@ COMMAND = "python -m flows.workers.attempt"
 TIMEOUT = 10.0  # seconds for one answer
 ENDED = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
 LEVEL = 21  # of the lines of a stage, among which Prefect writes its own at 20
-LOG_LINES, LOG_BYTES = 200, 100_000  # of one request
+# of one request
+LOG_LINES = 200
+LOG_BYTES = 100_000
 
 
 class Away(Exception):
@@ -207,12 +209,14 @@ class Api:
 
     def log(self, run: str, after: int) -> list[str]:
         """The lines that `write_log` wrote but the first `after`, in their order."""
-        all_lines, offset = list[str](), after
+        all_lines = list[str]()
+        offset = after
         while True:
             ours = {"flow_run_id": {"any_": [run]}, "level": {"ge_": LEVEL, "le_": LEVEL}}
             body = {"logs": ours, "sort": "TIMESTAMP_ASC", "offset": offset, "limit": LOG_LINES}
             lines = [str(record["message"]) for record in self._send_request("POST", "/logs/filter", body)]
-            all_lines, offset = [*all_lines, *lines], offset + len(lines)
+            all_lines = [*all_lines, *lines]
+            offset = offset + len(lines)
             if len(lines) < LOG_LINES:
                 return all_lines
 
@@ -264,17 +268,20 @@ def _parse_flow_run(record: Mapping[str, Any]) -> PrefectFlowRun:
 
 def _build_status_artifact(status: Mapping[str, Any]) -> dict[str, Any]:
     """The status as an artifact, with a line for Prefect's pages (its metadata would be cut after 500 letters)."""
-    step, total = status.get("step") or 0, status.get("total") or 0
+    step = status.get("step") or 0
+    total = status.get("total") or 0
     line = f"step {step} of {total}" if total else str(status.get("phase") or "runs")
     return {"data": dict(status), "description": f"{line} on {status.get('worker') or status.get('host')}"}
 
 
 def _split_log_lines(lines: Sequence[str]) -> Iterator[list[str]]:
-    portion, size = list[str](), 0
+    portion = list[str]()
+    size = 0
     for line in lines:
         if portion and (len(portion) == LOG_LINES or size + len(line) > LOG_BYTES):
             yield portion
-            portion, size = [], 0
+            portion = []
+            size = 0
         portion.append(line[:LOG_BYTES] or " ")
         size += len(line)
     if portion:

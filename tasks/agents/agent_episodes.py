@@ -29,7 +29,9 @@ from tasks.common.tracking import iterate_with_progress
 from tasks.stage import Metrics, main
 
 AT_ONCE = 100  # games played side by side
-FIRST, SEEDS = 5 * 10**8, 10**6  # where the games begin: far from the expert's, and from those of another seed
+# where the games begin: far from the expert's, and from those of another seed
+FIRST = 5 * 10**8
+SEEDS = 10**6
 METRICS = {
     "episodes": "The number of episodes, without those that have a rare action (agent_episodes.least).",
     "left_out": "The share of the episodes that were left out for a rare action, from 0 to 1.",
@@ -49,13 +51,15 @@ def run(config: AgentEpisodesConfig, policies: Path, episodes: Path, environment
 
     `environment_files` are those of the user's environments.
     """
-    episode_set, world = config.sets[out.name], episode_files.read_world(episodes)
+    episode_set = config.sets[out.name]
+    world = episode_files.read_world(episodes)
     whole = [
         *_iterate_expert_episodes(episode_set, world, episodes, out.name),
         *_play_policy_episodes(config, episode_set, world, policies),
     ]
     pairs = _drop_rare_action_episodes(whole, config.least)
-    kept_episodes, optima = [episode for episode, _ in pairs], [best for _, best in pairs if best is not None]
+    kept_episodes = [episode for episode, _ in pairs]
+    optima = [best for _, best in pairs if best is not None]
     returns = [sum(episode.rewards) for episode in kept_episodes]
     if not kept_episodes:
         raise DataError(
@@ -102,7 +106,8 @@ def _iterate_expert_episodes(
         )
     turns_by_episode = {number: rows.sort_values("turn") for number, rows in turns.groupby("episode")}
     for row in games[: episode_set.expert]:
-        rows, game = turns_by_episode[row["episode"]], world.open(row["game"])
+        rows = turns_by_episode[row["episode"]]
+        game = world.open(row["game"])
         heard = [game.environment.step(action) for action in rows["action"]]
         if [turn.reward for turn in heard] != [*rows["reward"]]:
             raise DataError(f"{folder}: game {game.seed} pays something else than when it was recorded")
@@ -137,7 +142,8 @@ def _play_policy_episodes(
     first = world.seed + FIRST + SEEDS * config.seed
     folders = episode_files.list_policy_folders(policies)
     for folder in iterate_with_progress(folders, len(folders)):
-        model, tokenizer = models.load_model(folder), models.load_tokenizer(folder)
+        model = models.load_model(folder)
+        tokenizer = models.load_tokenizer(folder)
         generator = torch.Generator(models.choose_device()).manual_seed(config.seed)
         how = playing.build_action_sampling(model, tokenizer, config.max_action_tokens, episode_set.temperature)
         stream = islice(world.stream("train", first), episode_set.episodes)

@@ -30,7 +30,8 @@ METRICS = {
     "optimum": "The mean over games of the largest return, by a search that knows the whole game: no policy that "
     "must look around reaches it.",
 }
-EPISODES, TURNS = "sampled_episodes.parquet", "sampled_turns.parquet"
+EPISODES = "sampled_episodes.parquet"
+TURNS = "sampled_turns.parquet"
 OF_TRAINING = ("curves.csv", "bought.json")  # handed on to the report
 
 
@@ -41,12 +42,15 @@ def run(config: AgentReturnsConfig, policies: Path, episodes: Path, environment_
     """
     world = episode_files.read_world(episodes)
     folders = episode_files.list_policy_folders(policies)
-    frames, turns, context_cut = list[pd.DataFrame](), list[pd.DataFrame](), list[bool]()
+    frames = list[pd.DataFrame]()
+    turns = list[pd.DataFrame]()
+    context_cut = list[bool]()
     for folder, temperature in iterate_with_progress(
         [*product(folders, config.temperatures)], len(folders) * len(config.temperatures)
     ):
         if temperature == config.temperatures[0]:
-            model, tokenizer = models.load_model(folder), models.load_tokenizer(folder)
+            model = models.load_model(folder)
+            tokenizer = models.load_tokenizer(folder)
         seed = int(folder.name.removeprefix("seed-")) if folder != policies else -1
         games = world.games("test", config.games)
         best = [find_optimal_return(game.environment) for game in games]

@@ -36,7 +36,8 @@ def run(config: AgentsConfig, policy: Path, episodes: Path, environment_files: P
 
     `environment_files` are those of the user's environments.
     """
-    agent_config, world = config.policies[out.name], episode_files.read_world(episodes)
+    agent_config = config.policies[out.name]
+    world = episode_files.read_world(episodes)
     curves = list[list[Row]]()
     with ExitStack() as trainings:  # checkpoints of seeds that are done stay until all are
         for number, seed in enumerate(config.seeds):
@@ -68,11 +69,10 @@ def _train_seed(
 ) -> list[Row]:
     """One seed: its curve; the policy goes to `out`."""
     torch.manual_seed(seed)
-    trained, tokenizer = trained_model.load_trainable_model(policy, config.training), models.load_tokenizer(policy)
-    settings, optimizing = (
-        build_loop_settings(config, agent_config, seed),
-        build_settings(config.training, OptimizerSettings),
-    )
+    trained = trained_model.load_trainable_model(policy, config.training)
+    tokenizer = models.load_tokenizer(policy)
+    settings = build_loop_settings(config, agent_config, seed)
+    optimizing = build_settings(config.training, OptimizerSettings)
     updates = config.steps * (config.epochs * config.minibatches if agent_config.update == "clip" else 1)
     optimizer = Optimizer(trained.model, agent_config.learning_rate, updates, config.clip, optimizing)
     state: dict[str, Stateful] = {"policy": trained.weights, "optimizer": optimizer}

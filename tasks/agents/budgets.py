@@ -48,7 +48,8 @@ METRICS = {
     "comparisons.",
     "steps": "The mean over seeds of the gradient steps; with rewards of the batches of episodes.",
 }
-PURCHASES, CURVE = "bought.json", "curve.csv"
+PURCHASES = "bought.json"
+CURVE = "curve.csv"
 NO_REGION = TrustRegion(radius=1.0, iterations=1, damping=0.0, halvings=0)
 
 
@@ -60,8 +61,10 @@ def run(
 
     `teacher` is the folder of the other model, `environment_files` are those of the user's environments.
     """
-    budget, world = config.policies[out.name], episode_files.read_world(episodes)
-    paid, curves = list[dict[str, float]](), list[dict[str, object]]()
+    budget = config.policies[out.name]
+    world = episode_files.read_world(episodes)
+    paid = list[dict[str, float]]()
+    curves = list[dict[str, object]]()
     with ExitStack() as trainings:  # checkpoints of seeds that are done stay until all are
         for number, seed in enumerate(config.seeds):
             inputs = (policy, teacher, episodes / episode_files.ENVIRONMENT, environment_files)
@@ -85,12 +88,13 @@ class _Learner:
 
     def __init__(self, config: BudgetsConfig, name: str, world: World, seed: int, policy: Path) -> None:
         torch.manual_seed(seed)
-        self.config, self.name, self.own = config, name, config.policies[name]
-        self.world, self.seed = world, seed
-        self.trained, self.tokenizer = (
-            trained_model.load_trainable_model(policy, config.training),
-            models.load_tokenizer(policy),
-        )
+        self.config = config
+        self.name = name
+        self.own = config.policies[name]
+        self.world = world
+        self.seed = seed
+        self.trained = trained_model.load_trainable_model(policy, config.training)
+        self.tokenizer = models.load_tokenizer(policy)
         how = playing.build_action_sampling(
             self.trained.model, self.tokenizer, config.max_action_tokens, config.temperature
         )
@@ -129,13 +133,16 @@ class _Learner:
         return {**paid, "steps": float(steps)}, rows
 
     def _buy_training_data(self, teacher: Path) -> Bought:
-        config, budget, prices = self.config, self.own, self.config.prices
+        config = self.config
+        budget = self.own
+        prices = self.config.prices
         if budget.source == "demonstrations":
             return purchases.buy_demonstrations(
                 self.world, self.tokenizer, self.seed, budget.dollars, prices.demonstration
             )
         if budget.source == "teacher":
-            model, words = models.load_model(teacher), models.load_tokenizer(teacher)
+            model = models.load_model(teacher)
+            words = models.load_tokenizer(teacher)
             greedy = playing.build_action_sampling(model, words, config.max_action_tokens, 0.0)
             plays = GameCollector(model, words, self.world, self.seed, config.games * config.episodes, 1, greedy)
             return purchases.buy_teacher_episodes(plays, self.tokenizer, budget.dollars, prices.teacher)

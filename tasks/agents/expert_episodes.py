@@ -30,12 +30,16 @@ def run(config: ExpertEpisodesConfig, environment_files: Path, out: Path) -> Met
     """
     environment_config = config.environments[out.name]
     world = episode_files.write_world(environment_config, config.seed, out)
-    metrics, ended = dict[str, dict[str, float]](), False
+    metrics = dict[str, dict[str, float]]()
+    ended = False
     counts: dict[Split, int] = {"train": environment_config.episodes, "validation": environment_config.validation}
     for split, count in counts.items():
-        turns, episodes, fault = list[Record](), list[Record](), ""
+        turns = list[Record]()
+        episodes = list[Record]()
+        fault = ""
         for game in islice(world.stream(split, config.seed), count):  # one open game at a time
-            best, expert = find_optimal_return(game.environment), episode_files.play_expert_game(game, len(episodes))
+            best = find_optimal_return(game.environment)
+            expert = episode_files.play_expert_game(game, len(episodes))
             fault = expert.fault or fault
             if not expert.turns:
                 continue
@@ -62,7 +66,8 @@ def run(config: ExpertEpisodesConfig, environment_files: Path, out: Path) -> Met
 
 def _format_unended_error(kind: str, episodes: Sequence[Record]) -> str:
     """What is wrong with an expert that ends none of its games."""
-    first, count = episodes[0], len(episodes)
+    first = episodes[0]
+    count = len(episodes)
     others = f" and the {count - 1} games after it" if count > 1 else ""
     return (
         f"{kind}: game {first['game']}{others} had not ended after {first['turns']} turns; expected an expert "

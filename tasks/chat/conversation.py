@@ -32,7 +32,10 @@ class Conversation:
     """The turns of a person with one model. After an answer `notes` say what there is to know of it."""
 
     def __init__(self, name: str, model: PretrainedCausalLM, tokenizer: Tokenizer, sampling: ChatSampling) -> None:
-        self.name, self.model, self.tokenizer, self.sampling = name, model, tokenizer, sampling
+        self.name = name
+        self.model = model
+        self.tokenizer = tokenizer
+        self.sampling = sampling
         self.limit: int | None = getattr(model.config.get_text_config(), "max_position_embeddings", None)
         self._ends = chat.end_tokens(model, tokenizer)
         self.system: list[Message] = []
@@ -42,7 +45,9 @@ class Conversation:
 
     def reset(self) -> None:
         """Forget all turns. The system prompt stays, and the same questions get the same answers again."""
-        self.turns, self.notes, self._answers = [], [], 0
+        self.turns = []
+        self.notes = []
+        self._answers = 0
 
     def set_system(self, text: str) -> None:
         """Begin anew with this system prompt; an empty one is none.
@@ -84,7 +89,8 @@ class Conversation:
 
     def _answer(self, turn: Message, prompt: list[int], room: int) -> Generator[str, None, None]:
         tokens: list[int] = []
-        shown, ended = "", False
+        shown = ""
+        ended = False
         most = min(room, self.sampling.max_new_tokens)
         drawn = rollouts.stream_response_tokens(
             self.model,
@@ -116,7 +122,8 @@ class Conversation:
 
     def _fit_prompt_to_context(self, turn: Message) -> list[int]:
         """The prompt of this turn, with as many turns before it as the context has room for."""
-        prompt, forgotten = self._encode_messages([*self.system, *self.turns, turn]), 0
+        prompt = self._encode_messages([*self.system, *self.turns, turn])
+        forgotten = 0
         if self.limit is None:
             return prompt
         kept = min(self.sampling.max_new_tokens, self.limit // KEPT)

@@ -107,7 +107,8 @@ class Terminal:
 
     def _show_answer_columns(self, conversations: Sequence[Conversation], drawn: Sequence[Iterator[str]]) -> None:
         """Draw from all answers in turn; while they are drawn, the screen shows as much of their ends as fits."""
-        texts, going = [""] * len(drawn), [*range(len(drawn))]
+        texts = [""] * len(drawn)
+        going = [*range(len(drawn))]
 
         def table(lines: int | None) -> RenderableType:
             width = self.console.width // len(drawn) - 2

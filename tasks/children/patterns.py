@@ -13,7 +13,9 @@ from collections.abc import Iterable, Mapping
 
 from tasks.children import pattern_trial
 
-SECONDS, MEMORY = 5, 2**29  # of processor time and bytes, for all expressions of one source together
+# of processor time and bytes, for all expressions of one source together
+SECONDS = 5
+MEMORY = 2**29
 LONGEST = 1000  # characters of an expression that counts as simple
 SIMPLE = re.compile(r"[^*+?{()\[]*")
 

@@ -57,7 +57,8 @@ class _Recorded:
     """The code that a stage is recorded with."""
 
     def __init__(self, root: Path, file: Path) -> None:
-        self.root, self.file = root.absolute(), file
+        self.root = root.absolute()
+        self.file = file
         self._children: dict[str, dict[str, str]] = {}  # module of a child -> its modules, and the file of each
         content = file.read_bytes()
         try:

@@ -55,7 +55,9 @@ WORDS = _split_words("help lineno marshal triton dis traceback jax")
 IN_TEXTS = re.compile("|".join(rf"\b{name}\b" for name in sorted((DOCSTRINGS | SOURCES) - WORDS)) + r"|\(lineno\)")
 EXPRESSION = re.compile(r"[A-Za-z_][\w.]*(?:\s*[|,\[\]]\s*[\w.]*)*")  # a name, or an annotation written as a text
 
-BESIDE, LISTED = "Path(__file__).parent", _split_words("glob rglob iterdir")  # how code names the files beside it
+# how code names the files beside it
+BESIDE = "Path(__file__).parent"
+LISTED = _split_words("glob rglob iterdir")
 
 Reference = tuple[str, ...]  # a name and the attributes asked of it: ("tables", "read")
 
@@ -233,10 +235,15 @@ def _build_code_part(statement: ast.stmt, above: str, names: dict[str, set[Refer
 
 class _Names(ast.NodeVisitor):
     def __init__(self, above: str, names: dict[str, set[Reference]]) -> None:
-        self.above, self.names = above, names
-        self.references, self.texts = set[Reference](), set[Reference]()
-        self.mentioned, self.functions = set[str](), set[str]()
-        self.modules, self.reads, self.files = set[str](), set[str](), set[str]()
+        self.above = above
+        self.names = names
+        self.references = set[Reference]()
+        self.texts = set[Reference]()
+        self.mentioned = set[str]()
+        self.functions = set[str]()
+        self.modules = set[str]()
+        self.reads = set[str]()
+        self.files = set[str]()
         self._local: list[set[str]] = []  # of the functions around the node
         self._in_class = False
 
@@ -255,7 +262,8 @@ class _Names(ast.NodeVisitor):
         self._record_reader_names(*(alias.name for alias in node.names), *(node.module or "").split("."))
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
-        outside, self._in_class = self._in_class, True
+        outside = self._in_class
+        self._in_class = True
         self.generic_visit(node)
         self._in_class = outside
 
@@ -371,7 +379,8 @@ def _collect_local_names(function: ast.FunctionDef | ast.AsyncFunctionDef) -> se
         )
         if parameter
     }
-    shared, waiting = set[str](), list[ast.AST](function.body)
+    shared = set[str]()
+    waiting = list[ast.AST](function.body)
     while waiting:
         node = waiting.pop()
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):

@@ -30,9 +30,11 @@ class PackageCode:
         looked_at: Collection[str] = (),
         cache: dict[tuple[str, bytes], Module] | None = None,
     ) -> None:
-        self.source, self.package = source, package
+        self.source = source
+        self.package = package
         self._known = {} if cache is None else cache
-        self.without_influence, self.looked_at = frozenset(without_influence), frozenset(looked_at)
+        self.without_influence = frozenset(without_influence)
+        self.looked_at = frozenset(looked_at)
         self._modules: dict[str, Module | None] = {}
         self._paths: dict[str, str] = {}
 
@@ -82,7 +84,8 @@ class StageReach:
         """`chosen` has the modules that a definition looks up: who reaches it reaches in each what has the module's
         name.
         """
-        self.code, self.chosen = code, chosen or {}
+        self.code = code
+        self.chosen = chosen or {}
         self.parts: dict[int, tuple[str, CodePart]] = {}  # by identity, with the module
         self.whole: set[str] = set()
         self.bound: dict[tuple[str, str], str] = {}  # module, a name that it imports -> what that is

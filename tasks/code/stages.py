@@ -30,7 +30,8 @@ class StageCode:
     """
 
     def __init__(self, files: Mapping[str, bytes], chosen: Choices, cache: Known | None = None) -> None:
-        self.files, self.chosen = files, chosen
+        self.files = files
+        self.chosen = chosen
         self._code = PackageCode(files.get, PACKAGE, WITHOUT_INFLUENCE, LOOKED_AT, cache)
 
     def modules(self) -> dict[str, str]:
@@ -71,7 +72,8 @@ class StageCode:
     def _paths_without_influence(self) -> set[str]:
         """What only modules without influence import, which every stage may import with them."""
         everything = PackageCode(self.files.get, PACKAGE)
-        seen, waiting = set[str](), [name for name in WITHOUT_INFLUENCE if everything.module(name)]
+        seen = set[str]()
+        waiting = [name for name in WITHOUT_INFLUENCE if everything.module(name)]
         while waiting:
             name = waiting.pop()
             module = everything.module(name)

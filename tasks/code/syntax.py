@@ -63,7 +63,8 @@ def _is_constant_statement(statement: ast.stmt) -> bool:
 
 class _Writer:
     def __init__(self, docstrings: bool, plain: frozenset[str]) -> None:
-        self.docstrings, self.plain = docstrings, plain
+        self.docstrings = docstrings
+        self.plain = plain
         self.text: list[str] = []
         self._in_function = False
 

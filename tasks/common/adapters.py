@@ -38,7 +38,9 @@ class Adapted(Protocol):
         ...
 
 
-FILE, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"  # as peft names them
+# as peft names them
+FILE = "adapter_config.json"
+WEIGHTS = "adapter_model.safetensors"
 NONE = {
     "adapter_kwargs": {"subfolder": "-"}
 }  # arguments with which transformers does not look for them; its models save otherwise

@@ -57,7 +57,8 @@ class ResumableTraining:
     """One stage's training and its checkpoint file; made by `open_resumable_training`."""
 
     def __init__(self, name: str, key: str) -> None:
-        self.name, self.key = name, key
+        self.name = name
+        self.key = key
         self.path = FOLDER / f"{name}.safetensors"
         self.ours = False  # whether the file is this training's
         self.warned = False
@@ -87,7 +88,8 @@ class ResumableTraining:
         for part in state.values():
             if isinstance(part, TrainedWeights):
                 part.broadcast()
-        rows, pause = list(earlier), Pause.asked()
+        rows = list(earlier)
+        pause = Pause.asked()
         try:
             if pause is not None and len(rows) >= pause.step(total):
                 pause.end(rows, total)

@@ -34,7 +34,9 @@ IN_WORDS = {
 Branch = Annotated[str, Field(pattern=BRANCH.pattern)]
 Name = Annotated[str, Field(pattern=NAME.pattern)]
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")  # characters that no name of a file should have
-LONGEST_PATH, LONGEST_NAME = 500, 255  # bytes of a path, and of a name in it
+# bytes of a path, and of a name in it
+LONGEST_PATH = 500
+LONGEST_NAME = 255
 Seed = Annotated[int, Field(ge=0, lt=2**32)]  # what every generator takes
 Sizes = Annotated[list[Annotated[int, Field(ge=1, le=10**5)]], Field(min_length=1, max_length=100)]  # of layers
 Settings = TypeVar("Settings", bound=Any)

@@ -43,14 +43,16 @@ class SectionError(ValueError):
 
     def __init__(self, key: Key, message: str) -> None:
         super().__init__(f"{'.'.join(key)}: {message}")
-        self.key, self.message = key, message
+        self.key = key
+        self.message = message
 
 
 def parse_stage_config(stage: str, types: Mapping[str, type[Config]], params: Mapping[str, Any]) -> Config:
     """A stage's Config, from its section of params.yaml and its entry in the section `branches`; SectionError for the
     first fault.
     """
-    section, field = merge_branch_entries(stage, types[stage], params), types[stage].branched_by
+    section = merge_branch_entries(stage, types[stage], params)
+    field = types[stage].branched_by
     if section is None:
         raise SectionError((stage,), "missing; expected keys with values")
     if field and field in (params.get(stage) or ()):
@@ -64,7 +66,8 @@ def parse_stage_config(stage: str, types: Mapping[str, type[Config]], params: Ma
 
 def merge_branch_entries(stage: str, config_type: type[Config], params: Mapping[str, Any]) -> Any:
     """A stage's section of params.yaml with what the section `branches` has for it; None where there is no section."""
-    field, entries = config_type.branched_by, params.get(BRANCHES)
+    field = config_type.branched_by
+    entries = params.get(BRANCHES)
     section = params.get(stage, {} if {*config_type.model_fields} == {field} else None)
     if not field or not isinstance(section, Mapping) or not isinstance(entries, Mapping) or stage not in entries:
         return section
@@ -89,8 +92,10 @@ def explain_validation_error(
 ) -> tuple[Key, str]:
     """The first fault's key, with the section before it, and the message about it."""
     fault = min(error.errors(include_url=False), key=lambda candidate: RANK.get(candidate["type"], 1))
-    location, inner = tuple(map(str, fault["loc"])), _get_cached_schema(types[section])
-    key, got = (section, *location), fault["input"]
+    location = tuple(map(str, fault["loc"]))
+    inner = _get_cached_schema(types[section])
+    key = (section, *location)
+    got = fault["input"]
     if fault["type"] == "extra_forbidden":
         properties = _get_schema_part(inner, location[:-1]).get("properties", {})
         return key, f"unknown parameter{_suggest_similar_key(key, properties, types)}"
@@ -207,7 +212,8 @@ def describe_missing_model(folder: Path) -> str:
         return "holds no config.json; expected a model in Hugging Face layout"
     try:
         content = json.loads((folder / ADAPTER).read_text())
-        kind, base = content.get("peft_type"), content.get("base_model_name_or_path")
+        kind = content.get("peft_type")
+        base = content.get("base_model_name_or_path")
     except (AttributeError, OSError, ValueError, RecursionError):
         kind = base = None
     named = f"its base model is {base}" if base else f"{ADAPTER} does not name its base model"

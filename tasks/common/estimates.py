@@ -61,7 +61,8 @@ def best_of_k_accuracy(scores: ArrayLike, correct: ArrayLike) -> NDArray[np.floa
 
     `scores` and `correct` are (P, k). Where several answers share the highest score it is the chance of a right one.
     """
-    scores, correct = np.asarray(scores, dtype=np.float64), np.asarray(correct, dtype=np.float64)
+    scores = np.asarray(scores, dtype=np.float64)
+    correct = np.asarray(correct, dtype=np.float64)
     leaders = scores == scores.max(axis=1, keepdims=True)
     chance: NDArray[np.float64] = (leaders * correct).sum(axis=1) / leaders.sum(axis=1)
     return chance
@@ -91,7 +92,8 @@ def estimate_share(values: ArrayLike) -> Estimate:
     number of 0-1 values whose mean has the same variance. Unlike a bootstrap interval it has a width even for 0 of 500.
     """
     values = _check_nonempty(values)
-    mean, count = float(values.mean()), len(values)
+    mean = float(values.mean())
+    count = len(values)
     variance = float(values.var())
     effective = count * mean * (1 - mean) / variance if variance > 1e-12 else count
     centre = (mean + Z**2 / (2 * effective)) / (1 + Z**2 / effective)
@@ -106,7 +108,8 @@ def resample_means(values: ArrayLike, seed: int, resamples: int) -> NDArray[np.f
     differences stay paired.
     """
     values = np.asarray(values, dtype=np.float64)
-    rng, count = np.random.default_rng(seed), len(values)
+    rng = np.random.default_rng(seed)
+    count = len(values)
     drawn = [np.bincount(rng.integers(count, size=count), minlength=count) for _ in range(resamples)]
     means: NDArray[np.float64] = np.stack(drawn) @ values / count
     return means
@@ -123,7 +126,8 @@ def bootstrap_mean(values: ArrayLike, seed: int, resamples: int) -> Estimate:
 
 def bootstrap_ratio(parts: ArrayLike, wholes: ArrayLike, seed: int, resamples: int) -> Estimate:
     """Sum of `parts` (P,) over the sum of `wholes` (P,), which is above 0, with a bootstrap interval over problems."""
-    parts, wholes = _check_nonempty(parts), _check_nonempty(wholes)
+    parts = _check_nonempty(parts)
+    wholes = _check_nonempty(wholes)
     means = resample_means(np.stack([parts, wholes], axis=1), seed, resamples)
     means = means[means[:, 1] > 0]  # a draw may hold no whole at all
     return make_percentile_estimate(float(parts.sum() / wholes.sum()), means[:, 0] / means[:, 1])

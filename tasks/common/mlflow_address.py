@@ -12,7 +12,8 @@ from pathlib import Path
 VARIABLE = "MLFLOW_TRACKING_URI"
 OWN = Path("mlruns/mlflow.db")  # the repository's own database
 CLONE = Path(".dvc/tmp/posttrain/clone")
-SERVERS, DATABASES = ("http://", "https://"), ("postgresql://", "postgresql+", "sqlite:///")
+SERVERS = ("http://", "https://")
+DATABASES = ("postgresql://", "postgresql+", "sqlite:///")
 SECRETS = ("MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN", "PREFECT_API_KEY", "PREFECT_API_AUTH_STRING")
 ADDRESSES = (VARIABLE, "PREFECT_API_URL")
 USER_INFO = re.compile(r"(?<=://)[^/@\s'\"]+@")

@@ -92,7 +92,8 @@ def get_or_create_experiment(client: "MlflowClient", root: Path, name: str) -> s
     """The id of the experiment of a flow, which is made if there is none; its files are in ARTIFACTS, or where a shared
     MLflow keeps them.
     """
-    elsewhere, artifacts = mlflow_address.find_shared_address(root), (root / ARTIFACTS).absolute()
+    elsewhere = mlflow_address.find_shared_address(root)
+    artifacts = (root / ARTIFACTS).absolute()
     if elsewhere is not None:
         return mlflow_shared.get_or_create_shared_experiment(client, elsewhere, artifacts, name)
     existing = client.get_experiment_by_name(name)

@@ -35,7 +35,8 @@ PATIENCE = {  # half a minute in all where a server is away in mid-run, unless t
 }
 MIGRATIONS = "store/db_migrations/versions"  # within MLflow's package, a file for each version of the tables
 REVISION = re.compile(r"""^(down_revision|revision)\s*=\s*["'](\w+)["']""", re.MULTILINE)
-VERSION_TABLE, VERSION = "alembic_version", "SELECT version_num FROM alembic_version"
+VERSION_TABLE = "alembic_version"
+VERSION = "SELECT version_num FROM alembic_version"
 MAKING = 0x706F7374  # the key of PostgreSQL's lock under which the tables are made
 REFUSED = {
     401: "it asks for a user: set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN",
@@ -98,7 +99,8 @@ def check_version(versions: Collection[str], address: str) -> None:
     newest, older = read_schema_versions()
     if [*versions] == [newest]:
         return
-    installed, shown = f"MLflow {version('mlflow')}", mlflow_address.redact_address(address)
+    installed = f"MLflow {version('mlflow')}"
+    shown = mlflow_address.redact_address(address)
     if not versions:
         raise UnreachableError("this is not MLflow's database, or it was not made to its end; expected one of its own")
     if not older.issuperset(versions):

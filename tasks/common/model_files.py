@@ -22,13 +22,16 @@ from tasks.common.tokenizers import Tokenizer
 
 OTHER_SHAPES = "has weights of other shapes than config.json says"
 SHOWN = 3  # names shown of a longer list
-SECONDS, MEMORY = 20, 2**30  # for a chat template to render a question: more is an attack, or an endless loop
+# for a chat template to render a question: more is an attack, or an endless loop
+SECONDS = 20
+MEMORY = 2**30
 LONGEST = 2**20  # characters that it may make of a question and an answer
 # Of generation_config.json: what has no effect unless do_sample is true, what ends an answer, and tokens.
 OF_SAMPLING = {"temperature", "top_p", "min_p", "top_h", "typical_p", "top_k", "epsilon_cutoff", "eta_cutoff"}
 TOKENS = {"bos_token_id", "eos_token_id", "pad_token_id"}
 ENDS = {*TOKENS, "stop_strings", "max_length", "max_new_tokens"}
-QUESTION, ANSWER = "How many apples are 2 and 3 apples?", "There are 5 apples."
+QUESTION = "How many apples are 2 and 3 apples?"
+ANSWER = "There are 5 apples."
 
 
 class NamedWeights(Protocol):

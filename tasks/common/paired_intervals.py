@@ -20,10 +20,12 @@ from scipy.special import stdtr, stdtrit
 from tasks.common import estimates
 from tasks.common.estimates import CHANCE, Changes, Estimate
 
-RESAMPLES, SEED = 4000, 0
+RESAMPLES = 4000
+SEED = 0
 HALVINGS = 60  # of the range of a bound, which is then known to 2e-18
 POWER = 0.8  # with which a difference is called seen
-SCORE, BOOTSTRAP = "score", "bootstrap"
+SCORE = "score"
+BOOTSTRAP = "bootstrap"
 
 
 def compare_binary_outcomes(
@@ -38,7 +40,8 @@ def compare_binary_outcomes(
     if not np.isin(values, (0.0, 1.0)).all():
         return None
     first, second = values.astype(bool)
-    gained, lost = int((first & ~second).sum()), int((second & ~first).sum())
+    gained = int((first & ~second).sum())
+    lost = int((second & ~first).sum())
     return tango_score_interval(gained, lost, values.shape[1], chance), Changes(
         gained, lost, mcnemar_p_value(gained, lost)
     )
@@ -51,7 +54,8 @@ def tango_score_interval(gained: int, lost: int, count: int, chance: float = CHA
     that the interval leaves 0 out exactly if `mcnemar_p_value` is below `chance`.
     """
     quantile = NormalDist().inv_cdf(1 - chance / 2)
-    low, high = -_solve_upper_bound(lost, gained, count, quantile), _solve_upper_bound(gained, lost, count, quantile)
+    low = -_solve_upper_bound(lost, gained, count, quantile)
+    high = _solve_upper_bound(gained, lost, count, quantile)
     return Estimate((gained - lost) / count, low, high)
 
 
@@ -70,7 +74,8 @@ def student_t_interval(differences: ArrayLike, chance: float = CHANCE) -> tuple[
     p.
     """
     values = np.asarray(differences, dtype=np.float64)
-    mean, error = float(values.mean()), float(values.std(ddof=1)) / sqrt(len(values))
+    mean = float(values.mean())
+    error = float(values.std(ddof=1)) / sqrt(len(values))
     if error <= 1e-12:
         return Estimate(mean, mean, mean), float(abs(mean) <= 1e-12)
     half = float(stdtrit(len(values) - 1, 1 - chance / 2)) * error
@@ -96,7 +101,9 @@ def holm_correction(p: Sequence[float]) -> Holm:
     Medicine 27, 2008); for what is rejected no more than that is corrected, and the ends of its interval hold one by
     one.
     """
-    adjusted, highest, rejected = [1.0] * len(p), 0.0, 0
+    adjusted = [1.0] * len(p)
+    highest = 0.0
+    rejected = 0
     for rank, index in enumerate(sorted(range(len(p)), key=lambda index: p[index])):
         highest = max(highest, min(1.0, (len(p) - rank) * p[index]))
         adjusted[index] = highest
@@ -111,8 +118,10 @@ def smallest_detectable_difference(changed: float, count: int, chance: float = C
     Connor (Biometrics 43, 1987), solved for the difference d: sqrt(count) d = z_(1 - chance / 2) sqrt(changed)
     + z_POWER sqrt(changed - d^2). It is at most `changed`, where all changes go one way.
     """
-    rejects, sees = NormalDist().inv_cdf(1 - chance / 2), NormalDist().inv_cdf(POWER)
-    low, high = 0.0, changed
+    rejects = NormalDist().inv_cdf(1 - chance / 2)
+    sees = NormalDist().inv_cdf(POWER)
+    low = 0.0
+    high = changed
     for _ in range(HALVINGS):
         middle = (low + high) / 2
         enough = sqrt(count) * middle > rejects * sqrt(changed) + sees * sqrt(changed - middle**2)
@@ -121,7 +130,8 @@ def smallest_detectable_difference(changed: float, count: int, chance: float = C
 
 
 def _solve_upper_bound(gained: int, lost: int, count: int, quantile: float) -> float:
-    low, high = (gained - lost) / count, 1.0
+    low = (gained - lost) / count
+    high = 1.0
     for _ in range(HALVINGS):
         middle = (low + high) / 2
         low, high = (middle, high) if _score_statistic(gained, lost, count, middle) > -quantile else (low, middle)

@@ -21,11 +21,16 @@ from matplotlib.lines import Line2D
 from tasks.common.estimates import Estimate
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-WIDTH, HEIGHT, COLUMNS = 8.6, 1.7, 4  # inches; panels in a row
+# inches; panels in a row
+WIDTH = 8.6
+HEIGHT = 1.7
+COLUMNS = 4
 LEGEND = 130  # letters that a legend as wide as a figure has room for
 MARK = 5  # of them, for the line beside a name
 SMALL = 4.2  # inches of a plot that is as wide as a phone
-LETTER_WIDTH, LETTER_HEIGHT = 4.6, 9.0  # points of a label's letter
+# points of a label's letter
+LETTER_WIDTH = 4.6
+LETTER_HEIGHT = 9.0
 STYLE: Any = {  # Any: matplotlib's stubs know each key
     "svg.fonttype": "none",
     "svg.hashsalt": "posttrain",
@@ -165,7 +170,8 @@ def compute_label_offsets(
     occupied = [(x - 4, y - 4, x + 4, y + 4) for x, y in points]
     offsets = []
     for (x, y), (width, height) in zip(points, sizes, strict=True):
-        best, least = (0.0, 0.0), float("inf")
+        best = (0.0, 0.0)
+        least = float("inf")
         for distance in (5.0, 14.0, 26.0, 40.0):
             sides = (
                 (distance, 0.0),
@@ -179,7 +185,8 @@ def compute_label_offsets(
                 outside = width * height - _compute_overlap_area(box, room)
                 overlap = sum(_compute_overlap_area(box, other) for other in occupied) + outside
                 if overlap < least - 1e-9:
-                    best, least = (dx, dy), overlap
+                    best = (dx, dy)
+                    least = overlap
         offsets.append(best)
         occupied.append((x + best[0], y + best[1], x + best[0] + width, y + best[1] + height))
     return offsets
@@ -362,7 +369,8 @@ def _draw_diagonal(axis: Axes, panel: Panel) -> None:
     if np.abs(up).max() > 10 * reach:
         axis.set_yscale("symlog", linthresh=reach)
     margin = max(0.05 * np.ptp(across), 0.02 * reach)  # room even where all agree
-    low, high = across.min() - margin, across.max() + margin
+    low = across.min() - margin
+    high = across.max() + margin
     line = np.linspace(low, high, 50)
     axis.plot(line, line, color="#999999", linewidth=0.8, zorder=0)
 

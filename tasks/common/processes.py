@@ -22,7 +22,8 @@ from typing import Any, NoReturn
 from tasks.common.errors import ConfigError
 
 FOLDER = "POSTTRAIN_RANKS"  # variable: the folder that the processes of a stage share while it runs
-LOOK_SECONDS, GRACE_SECONDS = 0.05, 5.0
+LOOK_SECONDS = 0.05
+GRACE_SECONDS = 5.0
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 SHARD = "POSTTRAIN_SHARD"  # variable: what the processes of a stage divide, for tasks/algorithms/common/distributed.py
 SHARDS = ("optimizer", "model")

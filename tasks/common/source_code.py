@@ -223,7 +223,8 @@ def _read_git_state(root: Path) -> CodeState:
         if (root / ".git").exists()
         else os.fsdecode(read_git_output(root, "rev-parse", "--show-prefix")).rstrip("\n")
     )
-    commit, changed = "none", list[_Change]()
+    commit = "none"
+    changed = list[_Change]()
     for line in read_git_output(root, "status", *STATUS, *EVERYTHING).split(b"\0"):
         kind, _, rest = line.decode(errors="surrogateescape").partition(" ")
         if rest == "branch.oid (initial)":
@@ -240,7 +241,8 @@ def _read_git_state(root: Path) -> CodeState:
         raise GitError("the repository that it would take tracks nothing of this folder")
     if not changed:
         return CodeState(commit, "no")
-    looked_at, facts = time.time_ns(), tuple(_read_file_stat(root / change.path) for change in changed)
+    looked_at = time.time_ns()
+    facts = tuple(_read_file_stat(root / change.path) for change in changed)
     key = commit, tuple(changed), facts
     cached = _last.get(root)
     if cached is not None and cached[0] == key:
@@ -315,7 +317,8 @@ def _read_file_stat(path: Path) -> tuple[int, int, int, int] | None:
 
 def _select_small_files(root: Path, untracked: list[str]) -> list[str]:
     """Those of the files that are small enough for a patch, each and together."""
-    kept, size = list[str](), 0
+    kept = list[str]()
+    size = 0
     for path in untracked:
         with suppress(OSError):  # it is gone already
             facts = (root / path).lstat()

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 MOST_PACKED = 1100  # bytes of values for a byte in a file of parquet, at most; gzip reaches 1,032
 ROWS_PACKED = 50  # rows for a byte, at most; a million steps on a small graph reach 2, or 18 if all walks are equal
-ALWAYS, MOST_ROWS = 2**26, 10_000  # bytes of values, and rows, that any file may have
+# bytes of values, and rows, that any file may have
+ALWAYS = 2**26
+MOST_ROWS = 10_000
 BATCHES = 8, 256  # fewest and most rows that are unpacked at once
 
 Record = dict[str, Any]  # one row by its columns, which the table's schema explains
@@ -57,7 +59,8 @@ def open_parquet(path: Path) -> "ParquetFile":
     """
     from pyarrow.parquet import ParquetFile
 
-    file, size = ParquetFile(path), path.stat().st_size
+    file = ParquetFile(path)
+    size = path.stat().st_size
     rows = file.metadata.num_rows
     if rows > max(MOST_ROWS, ROWS_PACKED * size):
         raise DataError(

@@ -41,7 +41,8 @@ def find_tensor_difference(recorded: Path, made: Path) -> dict[str, Any] | None:
 
     Tensors are gone through as they lie in the recorded file.
     """
-    (before, reference), (after, other) = _read_header(recorded), _read_header(made)
+    (before, reference) = _read_header(recorded)
+    (after, other) = _read_header(made)
     different: list[dict[str, Any]] = []
     for name in [*before, *(name for name in after if name not in before)]:
         if (facts := _compare_tensor(name, before.get(name), after.get(name), reference, other)) is not None:
@@ -61,7 +62,8 @@ def _compare_tensor(
     kinds = [f"{facts['dtype']} {'x'.join(map(str, facts['shape'])) or 'scalar'}" for facts in (before, after)]
     if kinds[0] != kinds[1]:
         return {"what": f"tensor {name}: {kinds[0]} recorded, {kinds[1]} made", "tensor": name}
-    (begin, end), (start, stop) = before["data_offsets"], after["data_offsets"]
+    (begin, end) = before["data_offsets"]
+    (start, stop) = after["data_offsets"]
     count, largest, total = _count_differing_values(reference[begin:end], other[start:stop], before["dtype"])
     if not count:
         return None
@@ -84,7 +86,8 @@ def _count_differing_values(reference: Bytes, other: Bytes, dtype: str) -> tuple
     width = 2 if dtype == "BF16" else np.dtype(TYPES.get(dtype, np.uint8)).itemsize
     if len(reference) != len(other) or len(reference) % width:
         raise FormatError(f"a tensor's bytes do not fit its type {dtype}")
-    count, largest = 0, float("-inf")
+    count = 0
+    largest = float("-inf")
     for begin in range(0, len(reference), PART):
         bits = [np.ascontiguousarray(part[begin : begin + PART]).view(f"u{width}") for part in (reference, other)]
         where = np.flatnonzero(bits[0] != bits[1])

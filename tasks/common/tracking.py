@@ -49,7 +49,8 @@ class StageRun:
     """
 
     def __init__(self, client: "MlflowClient", run_id: str) -> None:
-        self.client, self.run_id = client, run_id
+        self.client = client
+        self.run_id = run_id
         self.pending: list[Metric] = []
         self.flushed = time.monotonic()
 
@@ -196,7 +197,8 @@ def find_records_root() -> Path:
     """The repository whose records these are: the working folder, or where that is the copy of `dvc exp run --temp` or
     `--queue`, which DVC deletes, its origin.
     """
-    origin, folder = Path(os.environ.get("DVC_ROOT", "")).absolute(), Path.cwd()
+    origin = Path(os.environ.get("DVC_ROOT", "")).absolute()
+    folder = Path.cwd()
     return origin if folder.is_relative_to((origin / EXPERIMENTS).resolve()) else folder
 
 
@@ -222,7 +224,8 @@ def record_training_rows(steps: Iterable[Row], total: int, earlier: Sequence[Row
 
     `earlier` has the rows of the steps before, where this run goes on with the training of one that was killed.
     """
-    recorder, rows = _recorder.get(), list[Row]()
+    recorder = _recorder.get()
+    rows = list[Row]()
     for row in chain(earlier, iterate_with_progress(steps, total, before=len(earlier))):
         rows.append(row)
         if recorder is not None:
@@ -241,7 +244,8 @@ def iterate_with_progress(items: Iterable[T], total: int, every: float = 0.5, be
             time.monotonic() - last_told > (every if path else 20 * every) or finished == total
         ):
             last_told = time.monotonic()
-            step, steps = index * total + finished, parts * total
+            step = index * total + finished
+            steps = parts * total
             line = json.dumps({"step": step, "total": steps, **_select_shown_measure(item)})
             if path:
                 with Path(path).open("a") as file:

@@ -17,7 +17,9 @@ from tasks.comparison import evaluations, returns
 
 def compare_pair(pair: Mapping[str, Any], most: int) -> dict[str, Any]:
     """One pair."""
-    a, b, same = pair["a"], pair["b"], bool(pair["same"])
+    a = pair["a"]
+    b = pair["b"]
+    same = bool(pair["same"])
     try:
         if pair["flow"] == "offline":
             return returns.compare_returns(a, b, same)

@@ -61,7 +61,8 @@ def compare_evaluations(a: Evaluation, b: Evaluation, same: bool, most: int) -> 
     """
     matching = match_problems(a.asked, b.asked)
     ids = list(matching.known_as)
-    theirs, ours = a.values.reindex(ids), b.values.reindex(list(matching.known_as.values())).set_axis(ids)
+    theirs = a.values.reindex(ids)
+    ours = b.values.reindex(list(matching.known_as.values())).set_axis(ids)
     return {
         "problems": {
             "a": len(a.asked),
@@ -81,7 +82,8 @@ def match_problems(a: pd.DataFrame, b: pd.DataFrame) -> Matching:
     """Pairs problems by what is asked and the right answer, whatever their ids: an id may name another problem in other
     data.
     """
-    ours, theirs = _collect_problem_contents(a), _collect_problem_contents(b)
+    ours = _collect_problem_contents(a)
+    theirs = _collect_problem_contents(b)
     ids_b = {content: problem_id for problem_id, content in theirs.items()}
     known_as = {problem_id: ids_b[content] for problem_id, content in ours.items() if content in ids_b}
     reworded = sum(content != theirs[problem_id] for problem_id, content in ours.items() if problem_id in theirs)
@@ -123,11 +125,14 @@ def compare_metrics(ours: pd.DataFrame, theirs: pd.DataFrame, same: bool = False
     for name in metrics:
         changes = None
         if same:
-            estimate, kind = estimates.Estimate(0.0, 0.0, 0.0), SAME
+            estimate = estimates.Estimate(0.0, 0.0, 0.0)
+            kind = SAME
         elif exact := binary.get(name):
-            (estimate, changes), kind = exact, paired_intervals.SCORE
+            (estimate, changes) = exact
+            kind = paired_intervals.SCORE
         else:
-            estimate, kind = drawn[name], paired_intervals.BOOTSTRAP
+            estimate = drawn[name]
+            kind = paired_intervals.BOOTSTRAP
         by_metric[name] = {
             "a": float(theirs[name].mean()),
             "b": float(ours[name].mean()),
@@ -152,7 +157,8 @@ def find_flipped_answers(
     before, after = map(_select_greedy_answers, (a, b))
     problems = a.asked.set_index("problem_id")
     for problem_id, other_id in matching.known_as.items():
-        was, now = before[problem_id], after[other_id]
+        was = before[problem_id]
+        now = after[other_id]
         if was[FLIPPED] == now[FLIPPED]:
             continue
         flipped["gained" if now[FLIPPED] else "lost"].append(

@@ -18,7 +18,9 @@ from tasks.common.errors import DataError
 from tasks.common.estimates import Estimate, estimate_mean_over_seeds, widen_interval_by_games
 from tasks.offline.reporting.tables import PlayedEpisodes
 
-SEEDS, GAMES, SAME = "seeds", "seeds and games", "same"
+SEEDS = "seeds"
+GAMES = "seeds and games"
+SAME = "same"
 WITHOUT_SEEDS = -1  # the seed of a policy that is one
 
 

@@ -29,10 +29,8 @@ METRICS = {
 def run(config: DpoConfig, policy: Path, preferences: Path, out: Path, curves: Path) -> Metrics:
     """Train `policy`, which is its own reference; write it to `out`, and the curve to `curves`."""
     torch.manual_seed(config.seed)
-    trained, tokenizer = (
-        trained_model.load_trainable_model(policy, config.training, config.lora),
-        models.load_tokenizer(policy),
-    )
+    trained = trained_model.load_trainable_model(policy, config.training, config.lora)
+    tokenizer = models.load_tokenizer(policy)
     model = trained.model
     limit = Limit(config.max_length, config.truncation)
     pairs = ComparisonSet(tables.read_table(Comparisons, preferences / "train.parquet"), tokenizer, limit)

@@ -29,27 +29,22 @@ from tasks.common.estimates import Estimate
 from tasks.common.tables import Record
 from tasks.common.tokenizers import Tokenizer
 from tasks.language.configs.evaluate import EvaluateConfig
-from tasks.language.data import chat, imported_pairs, problem_forms, prompts
-from tasks.language.data.columns import Omissions
+from tasks.language.data import chat, prompts
 from tasks.language.data.comparisons import ComparisonSet, Limit
-from tasks.language.data.rows import SUFFIXES, fetch_hub_rows, read_files, read_test_files
+from tasks.language.data.test_sets import read_held_out_pairs, read_test_problems, read_validation_problems
 from tasks.language.reporting import judging, measures, rescored_rollouts
 from tasks.language.reporting.held_out import compute_pair_preferences, compute_reference_losses
 from tasks.language.rewards import answers, reward_model_files
 from tasks.language.rewards.verifier import Verifier
 from tasks.language.tables.evaluation import Generations, Measures
-from tasks.language.tables.preferences import Comparisons
 from tasks.language.tables.problems import OTHER_KINDS, Problems
 from tasks.stage import Metrics, main
 
 ESTIMATES = {
     **measures.METRICS,
     **{
-        f"strict_greedy_{name}": f"The share of the greedy answers to {text} that {measures.RIGHT['strict']}."
-        for name, text in OTHER_KINDS.items()
-    },
-    **{
-        f"gold_greedy_{name}": f"The share of the greedy answers to {text} that are what a reader wants (gold)."
+        f"{measure}_greedy_{name}": f"The share of the greedy answers to {text} that {meaning}."
+        for measure, meaning in (("strict", measures.RIGHT["strict"]), ("gold", "are what a reader wants (gold)"))
         for name, text in OTHER_KINDS.items()
     },
     "strict_validation_T": f"The share of the answers at T to validation problems that {measures.RIGHT['strict']}; "
@@ -130,23 +125,6 @@ def load_evaluated_models(policy: Path, reference: Path, reward_model: Path) -> 
     )
 
 
-def read_test_problems(config: EvaluateConfig, problems: Path, test_files: Path) -> pd.DataFrame:
-    """The first test problems of the stage `problems`, or of the user's own files or hub data set (schema Problems)."""
-    if config.source == "problems":
-        return tables.read_table(Problems, problems / "test.parquet").head(config.problems)
-    rows = (
-        read_test_files(test_files)
-        if config.source == "files"
-        else fetch_hub_rows(config.hub_id, config.hub_config, config.hub_revision, config.hub_split)
-    )
-    unique_rows = list(
-        {(row["question"], row["history"]): row for row in reversed(problem_forms.parse_problems(rows))}.values()
-    )[::-1]
-    if not unique_rows:
-        raise DataError(f"{config.path if config.source == 'files' else config.hub_id}: there are no test problems")
-    return pd.DataFrame(problem_forms.drop_empty_columns(unique_rows[: config.problems]))
-
-
 def select_fitting_problems(config: EvaluateConfig, loaded: Models, problems: pd.DataFrame) -> pd.DataFrame:
     """The test problems after which every model has positions left for an answer; a line on standard error tells of
     others.
@@ -172,23 +150,6 @@ def select_fitting_problems(config: EvaluateConfig, loaded: Models, problems: pd
             flush=True,
         )
     return problems[fits]
-
-
-def read_held_out_pairs(pairs: Path) -> pd.DataFrame | None:
-    """The test part of the stage `preferences`, or a file or folder of the user's own pairs; None where there are
-    none.
-    """
-    if (pairs / "train.parquet").is_file() and (pairs / "test.parquet").is_file():
-        return tables.read_table(Comparisons, pairs / "test.parquet")
-    if not pairs.exists() or (pairs.is_dir() and not any(file.suffix in SUFFIXES for file in pairs.iterdir())):
-        return None
-    omissions = Omissions()
-    rows = imported_pairs.parse_unsplit_pairs(read_files(pairs), omissions)
-    if not rows and omissions.left_out:
-        raise DataError(f"{pairs}: expected pairs, found none{omissions.format_clause()}")
-    for line in omissions.lines(str(pairs)):
-        print(line, file=sys.stderr, flush=True)
-    return pd.DataFrame(rows)
 
 
 def evaluate_on_test_set(
@@ -243,16 +204,6 @@ def evaluate_on_test_set(
     }
     numbers: dict[str, Any] = {name: asdict(estimate) for name, estimate in metric_estimates.items()}
     return {**({} if best is None else {"best_temperature": best}), "asked": len(test_set), **numbers}
-
-
-def read_validation_problems(config: EvaluateConfig, problems: Path) -> pd.DataFrame | None:
-    """The first validation problems, by which the best temperature is chosen; None where they have no answers or are
-    not there.
-    """
-    if not (problems / "validation.parquet").is_file():
-        return None
-    table = tables.read_table(Problems, problems / "validation.parquet").head(config.validation_problems)
-    return table if (table["answer"] != "").all() else None
 
 
 def evaluate_on_other_kinds(config: EvaluateConfig, loaded: Models, problems: Path, out: Path) -> dict[str, Any]:
@@ -328,7 +279,8 @@ def _iterate_scored_answers(
     encoded = _encode_prompts(loaded, test_set)
     problems = tables.list_records(test_set)
     temperatures = sorted({0.0, *config.temperatures, *([] if best is None else [best])})
-    graded, read = judging.can_apply_rubric(test_set), judging.can_judge_manner(test_set)
+    graded = judging.can_apply_rubric(test_set)
+    read = judging.can_judge_manner(test_set)
     starts = range(0, len(test_set), config.batch_size)
     drawn = chain.from_iterable(
         _sample_answers(config, loaded, encoded, config.samples if temperature else 1, temperature)

@@ -114,10 +114,13 @@ def read_dataset_problems(config: MixtureConfig, dataset: MixtureDataset, proble
         check_skip("mixture", config.skip, len(train))
         return tables.list_records(train.iloc[config.skip :])
     if dataset.source == "file":
-        where, rows = str(raw / dataset.location), read_training_files(raw / dataset.location)
+        where = str(raw / dataset.location)
+        rows = read_training_files(raw / dataset.location)
     else:
-        revision, split = str(dataset.hub_revision), str(dataset.hub_split)
-        where, rows = dataset.location, fetch_hub_rows(dataset.location, dataset.hub_config, revision, split)
+        revision = str(dataset.hub_revision)
+        split = str(dataset.hub_split)
+        where = dataset.location
+        rows = fetch_hub_rows(dataset.location, dataset.hub_config, revision, split)
     needed_by = f"the reward {dataset.reward} of {dataset.name}" if dataset.reward in ANSWERED else ""
     if not (records := problem_forms.parse_problems(rows, needed_by)):
         raise DataError(f"{where}: there are no prompts; expected rows, of which none is held out by its file's name")

@@ -58,7 +58,8 @@ def run(
 ) -> Metrics:
     """Train `policy`; write it to `out`, and the curve to `curves`."""
     with open_trainee("ppo", config, Sources(policy, mixture, reward_model, reward_files)) as learner:
-        critic, reference = build_policy_critic(learner.trained), build_reference_model(policy, learner.trained)
+        critic = build_policy_critic(learner.trained)
+        reference = build_reference_model(policy, learner.trained)
         updates = config.steps * config.epochs * config.minibatches
         settings = build_settings(config.training, OptimizerSettings)
         optimizer = Optimizer(learner.policy, config.learning_rate, updates, config.clip, settings)

@@ -99,7 +99,8 @@ def generate_problem_splits(config: ProblemsConfig) -> dict[str, list[Record]]:
 
 def generate_other_kind_sets(config: ProblemsConfig) -> dict[str, list[Record]]:
     """Small sets of another kind than what is trained on (OTHER_KINDS), each with as many chains as problems."""
-    rng, largest = random.Random(config.seed), config.largest
+    rng = random.Random(config.seed)
+    largest = config.largest
     kinds = {
         "longer": [ProblemKind(steps, largest) for steps in (4, 5)],
         "larger": [ProblemKind(steps, largest + LARGER, above=largest) for steps in (2, 3)],
@@ -171,7 +172,8 @@ def split_problems(
         )
     if not kept_test:
         raise DataError(f"{source}: there are no test problems")
-    validation, rest = pool[: config.validation], pool[config.validation :]
+    validation = pool[: config.validation]
+    rest = pool[config.validation :]
     return {"train": rest[: config.train], "validation": validation, "test": kept_test[: config.test]}, counts
 
 

@@ -50,13 +50,12 @@ def run(
 ) -> Metrics:
     """Write the policy to `out` with the answers it was trained on (selected.parquet), and the curve to `curves`."""
     torch.manual_seed(config.seed)
-    trained, tokenizer = (
-        trained_model.load_trainable_model(policy, config.training, config.lora),
-        models.load_tokenizer(policy),
-    )
+    trained = trained_model.load_trainable_model(policy, config.training, config.lora)
+    tokenizer = models.load_tokenizer(policy)
     model = trained.model
     table = tables.read_table(Prompts, mixture / "prompts.parquet").head(config.prompts)
-    kinds, further = {*table["reward"]}, collect_further_columns(table)
+    kinds = {*table["reward"]}
+    further = collect_further_columns(table)
     with open_judge(config, kinds, tokenizer, reward_model, reward_files, further) as judge:
         kept, metrics = sample_best_answers(config, SamplingEnvironment(model, tokenizer, table, judge, config))
     if not kept:  # a weak model costs this policy alone, not the flow
@@ -103,7 +102,9 @@ def sample_best_answers(
     count = len(drawn.rows)
     starts = range(0, count, config.prompts_per_batch)
     kept: list[Record] = []
-    earned, best = [], []  # rewards; nan and -inf for none
+    # rewards; nan and -inf for none
+    earned = []
+    best = []
     for step, start in enumerate(iterate_with_progress(starts, len(starts)), start=1):
         indices = range(start, min(start + config.prompts_per_batch, count))
         try:

@@ -136,7 +136,8 @@ def _build_headline_row(results: Results, policy: str) -> dict[str, float]:
     """What a person compares first: greedy accuracy, or else the loss; its difference to the baseline's with its
     interval, and more.
     """
-    judged, change = results.judged[policy], results.changes.get(policy, {}).get(results.first)
+    judged = results.judged[policy]
+    change = results.changes.get(policy, {}).get(results.first)
     best = [name for name in results.metrics if name.startswith("strict_mean_at_") and name.endswith(f"_{BEST}")]
     wanted = (results.first, "gold_greedy", *best, "rubric_greedy", *([] if results.answered else UNANSWERED))
     row = {metric: judged[metric].mean for metric in wanted if metric in judged}

@@ -25,7 +25,8 @@ METRICS = {
 
 def run(config: ResponsesConfig, policy: Path, problems: Path, out: Path) -> Metrics:
     """Write responses.parquet (schema Responses), K rows a prompt."""
-    model, tokenizer = models.load_model(policy), models.load_tokenizer(policy)
+    model = models.load_model(policy)
+    tokenizer = models.load_tokenizer(policy)
     train = tables.read_table(Problems, problems / "train.parquet")
     problem_forms.check_skip("responses", config.skip, len(train))
     prompt_rows = train.iloc[config.skip :].head(config.prompts)

@@ -58,7 +58,8 @@ def run(config: RewardModelConfig, policy: Path, examples: Path, out: Path, curv
     `curves`.
     """
     torch.manual_seed(config.seed)
-    tokenizer, generator = models.load_tokenizer(policy), torch.Generator().manual_seed(config.seed)
+    tokenizer = models.load_tokenizer(policy)
+    generator = torch.Generator().manual_seed(config.seed)
     trained = TrainedModel(
         partial(build_untrained_reward_model, config, policy, generator, tokenizer), config.training, config.lora
     )

@@ -27,7 +27,9 @@ class Plan:
     """A stage with its terms, beside the memory of its device."""
 
     def __init__(self, work: Workload, memory: int, base: int) -> None:
-        self.work, self.memory, self.base = work, memory, base
+        self.work = work
+        self.memory = memory
+        self.base = base
         self.terms = terms.list_memory_terms(work, base)
         self.total, self.phase = terms.compute_peak_memory(self.terms)
         self.fits = advice.fits_in_memory(self.total, memory)
@@ -56,7 +58,8 @@ def read_memory_sections() -> dict[str, Any]:
 
     from tasks.stage import PARAMS, read_section
 
-    data, sections = YAML(typ="safe").load(PARAMS) or {}, {}
+    data = YAML(typ="safe").load(PARAMS) or {}
+    sections = {}
     for name in (*STAGES, "tokenizer", "preferences"):
         module = import_module(f"tasks.language.configs.{name}")
         kind = getattr(module, "".join(map(str.title, name.split("_"))) + "Config")

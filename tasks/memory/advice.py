@@ -12,7 +12,8 @@ from tasks.memory import terms
 from tasks.memory.workloads import PAIRWISE, TRAINED_BY_REWARD, Shard, Workload
 
 FULL = 0.9  # share of a device that may be planned for; the rest is for its driver, and for pieces that fit nothing
-RANK, DEVICES = 16, (2, 4, 8)
+RANK = 16
+DEVICES = (2, 4, 8)
 LENGTHS = {"pretrained": "context", "sft": "max_length", "reward_model": "max_length", "dpo": "max_length"}
 
 
@@ -86,7 +87,9 @@ def _minimize_changes(strengths: Mapping[Kind, int], enough: Callable[[Mapping[K
 
 def _propose_smaller_passes(work: Workload) -> Iterator[Change]:
     """More parts of the batch, up to single sequences, or single prompts with all answers that are compared."""
-    least, rows, stage = work.samples if work.stage in PAIRWISE else 1, work.rows, work.stage
+    least = work.samples if work.stage in PAIRWISE else 1
+    rows = work.rows
+    stage = work.stage
     while work.trained and rows > least:
         rows = max(least, rows // 2)
         if stage in TRAINED_BY_REWARD:
@@ -132,7 +135,8 @@ def _propose_lora(work: Workload) -> Iterator[Change]:
 def _propose_shorter_sequences(work: Workload) -> Iterator[Change]:
     """Half the length, and a quarter of it: of whole sequences, or of the answers that are sampled."""
     for share in (2, 4):
-        prompt, answer = work.prompt, max(1, work.answer // share)
+        prompt = work.prompt
+        answer = max(1, work.answer // share)
         if work.stage in LENGTHS:
             prompt //= share
         value = prompt + answer if work.stage in LENGTHS else answer

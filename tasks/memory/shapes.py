@@ -77,7 +77,10 @@ class Shape:
     @property
     def matrices(self) -> tuple[Matrix, ...]:
         """The linear layers of one layer, as transformers names them."""
-        d, q, k, f = self.width, self.query_width, self.key_width, self.inner
+        d = self.width
+        q = self.query_width
+        k = self.key_width
+        f = self.inner
         if self.kind == "gpt2":
             return (
                 Matrix("c_attn", d, 3 * d, True),
@@ -184,16 +187,20 @@ def build_shape_from_config(config: Mapping[str, Any], name: str, weights: int |
 
 
 def _build_gpt2_shape(config: Mapping[str, Any], name: str) -> Shape:
-    width, heads = config["n_embd"], config["n_head"]
-    inner, positions = config.get("n_inner") or 4 * width, config["n_positions"]
-    size, tied = width // heads, config.get("tie_word_embeddings", True)
+    width = config["n_embd"]
+    heads = config["n_head"]
+    inner = config.get("n_inner") or 4 * width
+    positions = config["n_positions"]
+    size = width // heads
+    tied = config.get("tie_word_embeddings", True)
     return Shape(
         name, "gpt2", config["vocab_size"], width, config["n_layer"], heads, heads, size, inner, tied, positions
     )
 
 
 def _build_common_shape(config: Mapping[str, Any], name: str, kind: str) -> Shape:
-    width, heads = config["hidden_size"], config["num_attention_heads"]
+    width = config["hidden_size"]
+    heads = config["num_attention_heads"]
     attention = bool(config.get("attention_bias", kind == "gpt_neox"))
     return Shape(
         name,

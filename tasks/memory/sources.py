@@ -37,9 +37,11 @@ def resolve_model_shape(text: str) -> Shape:
 
 def get_starting_model_shape(sections: Mapping[str, Any]) -> Shape:
     """The model that the flow starts from: as it stands in data/pretrained, or as params.yaml describes it."""
-    pretrained, made = sections["pretrained"], Path("data/pretrained")
+    pretrained = sections["pretrained"]
+    made = Path("data/pretrained")
     if pretrained.init == "scratch":
-        words, inner = sections["tokenizer"].vocabulary, 8 * pretrained.width // 3
+        words = sections["tokenizer"].vocabulary
+        inner = 8 * pretrained.width // 3
         if (made / "config.json").is_file():  # a small corpus has fewer tokens than the tokenizer may have
             words = min(words, shapes.read_shape_from_folder(made).vocabulary)
         size = pretrained.width // pretrained.heads

@@ -15,10 +15,13 @@ from tasks.memory.workloads import Workload
 When = Literal["always", "training", "sampling", "loading"]
 # bytes of: a weight in the model, its gradient, its master in fp32, one of the optimizer's moments
 TRAINED = {"fp32": (4, 4, 0, 4), "bf16": (2, 4, 4, 4), "pure_bf16": (2, 2, 0, 2), "fp16": (2, 2, 0, 2)}
-LARGE, CHUNK = 2**26, 2**24  # logits that are kept whole, and in memory at once (tasks/algorithms/language/lm_head.py)
+# logits that are kept whole, and in memory at once (tasks/algorithms/language/lm_head.py)
+LARGE = 2**26
+CHUNK = 2**24
 BASE = "interpreter and libraries"
 BUCKET = 2**25  # numbers that processes sum in one exchange (tasks/algorithms/common/distributed.py)
-FLOAT, DOUBLE = 4, 8
+FLOAT = 4
+DOUBLE = 8
 # What glibc's heap held beyond what lived in it, as a share of activations, logits and gradients: a block that was
 # freed is not given to one of the same size, since torch asks for aligned ones. Measured on one shape,
 # docs/scaling/memory.md says how.
@@ -74,7 +77,9 @@ def count_trained_weights(work: Workload) -> int:
 
 def _list_training_state_terms(work: Workload) -> list[Term]:
     """Weights, masters, optimizer and gradients of the policy and its critic."""
-    shape, split = work.shape, work.devices if work.shard else 1  # of the moments; weights and gradients are whole
+    # of the moments; weights and gradients are whole
+    shape = work.shape
+    split = work.devices if work.shard else 1
     if not work.trained:
         return [
             Term(
@@ -87,7 +92,8 @@ def _list_training_state_terms(work: Workload) -> list[Term]:
     if work.shard == "model" and work.devices > 1:
         return _list_sharded_state_terms(work)
     weight, gradient, master, moment = TRAINED[work.precision]
-    trained, shard = count_trained_weights(work), f" / {split} devices" if split > 1 else ""
+    trained = count_trained_weights(work)
+    shard = f" / {split} devices" if split > 1 else ""
     largest = max(BUCKET, shape.vocabulary * shape.width)  # a weight is in one bucket
     state_terms = [_make_product_term("weights", shape.weights + (trained if work.rank else 0), weight)]
     models = [("", trained)]
@@ -112,11 +118,13 @@ def _list_training_state_terms(work: Workload) -> list[Term]:
 
 def _list_sharded_state_terms(work: Workload) -> list[Term]:
     """The same where devices divide the model: rows of each weight, and what is gathered of it at a time."""
-    shape, rows = work.shape, f" / {work.devices} devices"
+    shape = work.shape
+    rows = f" / {work.devices} devices"
     weight, _, master, moment = TRAINED[work.precision]
     kept = master or weight
     outside = shape.weights - shape.layers * shape.layer  # embeddings, head and last norm are gathered as one
-    near, state_terms = 2 * shape.layer + outside, []
+    near = 2 * shape.layer + outside
+    state_terms = []
     for whose, count in (("", shape.weights), *([("critic's ", shape.body)] if work.critic else [])):
         single = shape.hidden() if work.optimizer == "muon" else 0
         state_terms += [
@@ -171,7 +179,9 @@ def _list_training_pass_terms(work: Workload) -> list[Term]:
 
 def compute_activation_bytes(work: Workload) -> tuple[int, str]:
     """Bytes that the layers keep for the backward pass of one pass of one device, and their product in words."""
-    shape, size, rows = work.shape, _get_bytes_per_number(work), work.rows
+    shape = work.shape
+    size = _get_bytes_per_number(work)
+    rows = work.rows
     apart = work.whole or work.checkpointing  # no prompt is shared
     length = work.prompt + work.answer - (0 if apart else 1)  # behind a shared prompt the last token is not read
     read = length if apart else work.answer - 1
@@ -194,7 +204,9 @@ def count_layer_bytes_per_token(shape: Shape, size: int, rank: int = 0) -> int:
     the gate, what it becomes, the other half and their product; without: the four numbers of GELU and its output. LoRA
     adds its inner states.
     """
-    q, k, f = shape.query_width, shape.key_width, shape.inner
+    q = shape.query_width
+    k = shape.key_width
+    f = shape.inner
     attention = size * (2 * q + 2 * k) + FLOAT * shape.heads
     if shape.kind == "qwen3":
         attention += (FLOAT + size) * (q + k) + FLOAT * (shape.heads + shape.key_heads)
@@ -220,7 +232,8 @@ def _compute_logits_memory(work: Workload) -> tuple[int, When, str]:
     """Logits of one pass with what stands beside them: log-probabilities, the gradient, copies where a mask picks
     tokens.
     """
-    shape, size = work.shape, _get_bytes_per_number(work)
+    shape = work.shape
+    size = _get_bytes_per_number(work)
     answers = work.rows * work.answer
     positions = work.rows * (work.prompt + work.answer) if work.whole else answers
     if positions * shape.vocabulary >= LARGE and shape.vocabulary:
@@ -239,7 +252,9 @@ def _list_sampling_terms(work: Workload) -> list[Term]:
     rows = work.sampled_per_device
     if not rows:
         return []
-    shape, size, prompts = work.shape, _get_bytes_per_number(work), -(-work.sampled_per_device // work.samples)
+    shape = work.shape
+    size = _get_bytes_per_number(work)
+    prompts = -(-work.sampled_per_device // work.samples)
     shared = work.device == "cpu" and work.samples > 1  # tasks/algorithms/language/shared_prompts.py
     tokens = rows * work.answer + work.prompt * (prompts if shared else rows + prompts)
     cache = 2 * size * shape.key_width * shape.layers * tokens

@@ -74,7 +74,8 @@ class Workload:
 
         The answers to a prompt that are compared with each other stay together.
         """
-        device_batch, together = -(-self.batch // self.devices), self.samples if self.stage in PAIRWISE else 1
+        device_batch = -(-self.batch // self.devices)
+        together = self.samples if self.stage in PAIRWISE else 1
         whole = together * -(-device_batch // (together * self.accumulate))
         return min(whole, self.micro_batch or whole)
 

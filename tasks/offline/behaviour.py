@@ -77,7 +77,8 @@ def run(config: BehaviourConfig, environment_files: Path, out: Path) -> Metrics:
     policy = Behaviour(simulators.get_policy_spaces(environment), config.hidden)
     out.mkdir(parents=True, exist_ok=True)
     saved_environments.copy_environment_file(environment, out)
-    checkpoints, replay = [_evaluate_checkpoint(environment, policy, 0, config)], list[Episode]()
+    checkpoints = [_evaluate_checkpoint(environment, policy, 0, config)]
+    replay = list[Episode]()
 
     @cache
     def again(checkpoint: Checkpoint) -> Checkpoint:
@@ -185,7 +186,8 @@ def select_tier_checkpoints(
             "or evaluate more often; "
             "or steps: 0 and what scores are measured between in transitions.references, where data are imported"
         )
-    random, expert = again(checkpoints[0]), again(checkpoints[best])
+    random = again(checkpoints[0])
+    expert = again(checkpoints[best])
     wanted = random.value + medium * (expert.value - random.value)
 
     def distance(checkpoint: Checkpoint) -> float:

@@ -77,7 +77,8 @@ def _build_cql_learner(
 def _build_continuous_learner(
     config: CqlConfig, variant: CQLVariant, dataset: StoredDataset, seed: int, generator: torch.Generator
 ) -> Learner:
-    continuous, data = config.continuous, dataset.transitions
+    continuous = config.continuous
+    data = dataset.transitions
     agent = cql_continuous.CQLAgent(
         dataset.spaces, config.hidden, continuous.critics, data.observations, variant.continuous
     )

@@ -62,7 +62,8 @@ def _build_dt_learner(
         targets=dataset_config.targets,
     )
     model.normaliser.fit(dataset.transitions.observations)
-    learned, auxiliary = nn.ModuleList([model]), None
+    learned = nn.ModuleList([model])
+    auxiliary = None
     if variant.text:
         stream, vocabulary = _load_token_stream(config, language, texts)
         words = words or text_pretraining.make_text_model(vocabulary, trunk.width, config.text.length)

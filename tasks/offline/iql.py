@@ -56,7 +56,8 @@ def _make_explorer(
     config: IqlConfig, agent: iql.IQLAgent, dataset: StoredDataset, seed: int, generator: torch.Generator
 ) -> Explorer:
     """It plays the policy's own random actions, and no others."""
-    plays, device = build_exploration_config(config.fine_tuning), dataset.transitions.device
+    plays = build_exploration_config(config.fine_tuning)
+    device = dataset.transitions.device
     act = partial(agent.policy.drawn, generator=generator)
     return Explorer(dataset.environment, act, plays, EPISODES * seed, generator, device)
 

@@ -25,8 +25,8 @@ from tasks.offline.datasets import normalized_score
 from tasks.offline.datasets.dataset_files import StoredDataset, read_offline_dataset
 from tasks.offline.datasets.normalized_score import ScoreReference
 from tasks.offline.environments import rendering
+from tasks.offline.environments.discrete import GRAPH
 from tasks.offline.environments.rollouts import EpisodeOutcomes, Player, Targeted, play_seeded_episodes, wrap_as_player
-from tasks.offline.environments.simulators import GRAPH
 from tasks.offline.policies import behaviour_folder, files, kinds
 from tasks.offline.reporting import measurements, value_estimates
 from tasks.offline.reporting.measurements import Description, Ends, Greedy, Picture, Trained
@@ -132,7 +132,8 @@ def _estimate_values(
     """Estimates for memoryless policies only, since the others' actions depend on more than a state; and the fits'
     curves.
     """
-    rows, curves = list[dict[str, object]](), list[dict[str, object]]()
+    rows = list[dict[str, object]]()
+    curves = list[dict[str, object]]()
     memoryless = [(line, line.policy) for line in lines if not isinstance(line.policy, Targeted)]
     fits = _run_fitted_q_by_seed(config, dataset, memoryless)
     for line, policy in memoryless:
@@ -159,14 +160,16 @@ def _run_fitted_q_by_seed(
     """Fitted-Q evaluation of the first seeds of each variant, by variant and seed; those with one discount side by
     side.
     """
-    seeds, groups = Counter[str](), dict[float, list[tuple[EvaluatedPolicy, fitted_q.DeterministicPolicy]]]()
+    seeds = Counter[str]()
+    groups = dict[float, list[tuple[EvaluatedPolicy, fitted_q.DeterministicPolicy]]]()
     for line, policy in memoryless:
         seeds[line.variant] += 1
         if config.fitted_q.most_steps and seeds[line.variant] <= config.fitted_q.seeds:
             groups.setdefault(getattr(policy, "gamma", config.gamma), []).append((line, policy))
     fits_by_seed = dict[tuple[str, int], fitted_q.Fit]()
     for gamma, group in groups.items():
-        lines, policies = [line for line, _ in group], [policy for _, policy in group]
+        lines = [line for line, _ in group]
+        policies = [policy for _, policy in group]
         starts = lines[0].played.initial  # all are played from the same first states
         fits = value_estimates.run_fitted_q_evaluation(
             config.fitted_q, policies, [line.seed for line in lines], dataset, starts, gamma
@@ -179,7 +182,8 @@ def _build_graph_start_table(dataset: StoredDataset, lines: list[EvaluatedPolicy
     """Each start of the graph beside the shortest path and the best recorded walk; no rows for other environments."""
     frames = [pd.DataFrame(columns=["variant", "seed", "target", "start", "optimum", "recorded", "total"])]
     if dataset.environment == "graph":
-        data, whole = dataset.transitions, ~dataset.transitions.cut_early
+        data = dataset.transitions
+        whole = ~dataset.transitions.cut_early
         first = data.observations[data.starts[whole]].argmax(1)
         walks = pd.Series(data.returns[whole].double().cpu().numpy()).groupby(first.cpu().numpy()).max()
         for line in lines:

@@ -70,10 +70,8 @@ def iterate_language_checks(
         yield from model_trial.try_starting_model(section_configs["pretrained"])
     sampled = examples.load_prompt_examples(section_configs) if at_work.intersection(POLICIES) else []
     tested = examples.load_test_examples(section_configs) if "evaluate" in at_work else []
-    shown, compared = (
-        examples.load_demonstration_examples(section_configs),
-        examples.load_pair_examples(section_configs),
-    )
+    shown = examples.load_demonstration_examples(section_configs)
+    compared = examples.load_pair_examples(section_configs)
     yield from examples.format_test_leakage(shown, compared, sampled, tested)
     for section in POLICIES:
         if section in at_work:

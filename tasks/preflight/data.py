@@ -11,9 +11,9 @@ from typing import Any
 from tasks.common import tables
 from tasks.common.errors import DataError
 from tasks.common.tables import Record
-from tasks.language import corpus, demonstrations, evaluate, mixture, problems
+from tasks.language import corpus, demonstrations, mixture, problems
 from tasks.language.configs.preferences import PreferencesConfig
-from tasks.language.data import forms, imported_pairs, labelled_texts, messages, problem_forms
+from tasks.language.data import forms, imported_pairs, labelled_texts, messages, problem_forms, test_sets
 from tasks.language.data.rows import fetch_hub_row_count, read_file, read_files
 from tasks.language.judgements import judged_pairs, judgement_log
 from tasks.language.rewards import weighted_rewards
@@ -74,7 +74,7 @@ def _check_test_problems(configs: Configs) -> Iterator[str]:
     """What files of test problems and of pairs that are judged hold."""
     config = configs["evaluate"]
     if config.source == "files" and should_read_before_run(config.path):
-        table = evaluate.read_test_problems(config, Path(), Path(config.path))
+        table = test_sets.read_test_problems(config, Path(), Path(config.path))
         answered = int((table["answer"] != "").sum())
         note = "; without an answer to each nothing is counted as right or wrong" if 0 < answered < len(table) else ""
         yield (
@@ -83,7 +83,7 @@ def _check_test_problems(configs: Configs) -> Iterator[str]:
         )
     if (
         should_read_before_run(config.pairs_path)
-        and (pairs := evaluate.read_held_out_pairs(Path(config.pairs_path))) is not None
+        and (pairs := test_sets.read_held_out_pairs(Path(config.pairs_path))) is not None
     ):
         strange = _format_unknown_role_note(configs, tables.list_records(pairs))
         yield f"evaluate: {len(pairs):,} pairs to be judged from {config.pairs_path}{strange}"

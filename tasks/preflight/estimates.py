@@ -18,7 +18,9 @@ from tasks.memory import terms
 from tasks.memory.shapes import Shape
 from tasks.memory.workloads import MemoryOptions, build_workload
 
-TRAINED, READ = 6, 2  # operations
+# operations
+TRAINED = 6
+READ = 2
 UNITS = {"days": 86_400, "h": 3_600, "min": 60, "s": 1}  # with their seconds, the largest first
 
 
@@ -33,7 +35,8 @@ def measure_device_speed(seconds: float = 0.3) -> float:
     """Operations a second of this device in a product of two matrices of 1,024 rows."""
     left = torch.randn(1024, 1024, device=models.choose_device())
     (left @ left).sum().item()
-    started, products = time.monotonic(), 0
+    started = time.monotonic()
+    products = 0
     while time.monotonic() - started < seconds:
         (left @ left).sum().item()
         products += 1

@@ -10,8 +10,8 @@ from typing import Any
 
 from tasks.common import tables
 from tasks.common.tables import Record, Table
-from tasks.language import demonstrations, evaluate, mixture
-from tasks.language.data import imported_pairs
+from tasks.language import demonstrations, mixture
+from tasks.language.data import imported_pairs, test_sets
 from tasks.language.data.rows import read_files
 from tasks.language.tables.preferences import Comparisons
 from tasks.language.tables.problems import Demonstrations, Problems, Prompts
@@ -75,7 +75,7 @@ def load_test_examples(configs: Configs) -> list[Record]:
     path = {"files": Path(config.path), "problems": PROBLEMS / "test.parquet"}.get(config.source)
     if path is None or not path.exists() or not is_small_enough_to_read(path):
         return []
-    return tables.list_records(evaluate.read_test_problems(config, PROBLEMS, Path(config.path)))
+    return tables.list_records(test_sets.read_test_problems(config, PROBLEMS, Path(config.path)))
 
 
 def format_test_leakage(

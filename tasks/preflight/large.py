@@ -10,8 +10,8 @@ from typing import Any
 
 from tasks.common.errors import DataError, StageError
 from tasks.common.tables import Record, iterate_record_batches, open_parquet
-from tasks.language import corpus, demonstrations, evaluate, mixture, problems
-from tasks.language.data import imported_pairs, labelled_texts, problem_forms
+from tasks.language import corpus, demonstrations, mixture, problems
+from tasks.language.data import imported_pairs, labelled_texts, problem_forms, test_sets
 from tasks.language.data.rows import SUFFIXES, read_file, read_files
 from tasks.preflight import extensions
 from tasks.preflight.data import (
@@ -50,7 +50,9 @@ def iterate_large_sources(configs: Configs) -> Iterator[LargeSource]:
     """The files of all sections, with the readers of their stages; what is asked of a set as a whole cannot be asked of
     a part.
     """
-    demonstrated, tested, pairs = configs["demonstrations"], configs["evaluate"], configs["preferences"]
+    demonstrated = configs["demonstrations"]
+    tested = configs["evaluate"]
+    pairs = configs["preferences"]
     readers: dict[str, Callable[[Path], list[Any]]] = {
         "problems": _read_problems,
         "corpus": corpus.read_documents,
@@ -93,7 +95,7 @@ def _read_pairs(path: Path) -> list[Record]:
 
 
 def _read_test_problems(configs: Configs, path: Path) -> list[Any]:
-    return list(evaluate.read_test_problems(configs["evaluate"], Path(), path).to_dict("records"))
+    return list(test_sets.read_test_problems(configs["evaluate"], Path(), path).to_dict("records"))
 
 
 def _make_prompt_reader(configs: Configs, dataset: Any) -> Callable[[Path], list[Record]]:
@@ -153,7 +155,8 @@ def _write_first_parquet_rows(path: Path, head: Path) -> None:
     from pyarrow.parquet import ParquetWriter
 
     try:
-        file, left = open_parquet(path), HEAD
+        file = open_parquet(path)
+        left = HEAD
         with ParquetWriter(head, file.schema_arrow) as writer:
             for batch in iterate_record_batches(file, path):
                 writer.write_batch(batch)

@@ -22,7 +22,9 @@ from tasks.common.tokenizers import Tokenizer
 
 SECONDS = 60  # for all of it
 LONGEST = 4096  # tokens; a threshold above is not tried
-BEYOND, BEFORE = 20, 4  # tokens sampled behind a threshold, and up to it
+# tokens sampled behind a threshold, and up to it
+BEYOND = 20
+BEFORE = 4
 SHORT = 8  # tokens of a prompt below all thresholds
 NEAR = 0.05  # nats; in fp32 rounding makes a hundredth of it
 KEYS = re.compile(r"window|chunk|original_max_position|^local_attention$|index_topk$|floor_scale")  # of config.json
@@ -100,7 +102,8 @@ def describe_loaded_model(model: Any, tokenizer: Tokenizer) -> Iterator[str]:
     from tasks.common import models
     from tasks.language.data import chat
 
-    positions, spare = chat.get_max_positions(model), len(models.find_unused_head_rows(model, tokenizer))
+    positions = chat.get_max_positions(model)
+    spare = len(models.find_unused_head_rows(model, tokenizer))
     reads = "any number of tokens" if positions is None else f"{positions:,} tokens"
     rows = len((model.get_output_embeddings() or model.get_input_embeddings()).weight)
     unused = (
@@ -131,7 +134,8 @@ def measure_logp_differences(model: Any, prompt: list[int], pad: int) -> dict[st
     from tasks.algorithms.language.completions import compute_token_logps, make_completions
     from tasks.algorithms.language.rollouts import sample_rollouts
 
-    prompts, new = [prompt, prompt[:SHORT]], BEFORE + BEYOND
+    prompts = [prompt, prompt[:SHORT]]
+    new = BEFORE + BEYOND
     with torch.no_grad():
         [drawn] = sample_rollouts(
             model, prompts, samples=2, max_new_tokens=new, temperature=1.0, end_tokens=(), seed=0, batch_size=2
@@ -225,17 +229,20 @@ def try_starting_model(config: Any) -> Iterator[str]:
     if folder is None:
         yield f"model: not tried, since the weights of {name} are not on this machine yet"
         return
-    needed, free = 4 * _count_stored_weights(folder), _read_free_memory()
+    needed = 4 * _count_stored_weights(folder)
+    free = _read_free_memory()
     if free is not None and needed > free:
         yield f"model: not tried, since it needs {needed / 1e9:.1f} GB of memory, and {free / 1e9:.1f} GB are free"
         return
-    notes, trial = list[str](), None
+    notes = list[str]()
+    trial = None
     with suppress(_OverError), _limit_time(SECONDS):
         loaded, tokenizer = starting_model.load_model_from_folder(
             folder, f"params.yaml: pretrained.{'path' if config.init == 'directory' else 'hub_id'}"
         )
         model = models.place_on_device(loaded, tokenizer)
-        notes, trial = [*describe_loaded_model(model, tokenizer)], plan_trial(model.config)
+        notes = [*describe_loaded_model(model, tokenizer)]
+        trial = plan_trial(model.config)
         try_planned_thresholds(model, tokenizer, name, trial)
     yield from notes
     yield from trial.lines() if trial else [f"model: not tried, since to load it took more than {SECONDS} s"]

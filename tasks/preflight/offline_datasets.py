@@ -41,7 +41,8 @@ def _check_imported_dataset(
     config: TransitionsConfig, name: str, dataset: EpisodeDataset, environment: str, *, trained: bool
 ) -> Iterator[str]:
     """What one data set holds; of a large one its metadata alone are read."""
-    remote, location = dataset.source == "minari-remote", str(dataset.location)
+    remote = dataset.source == "minari-remote"
+    location = str(dataset.location)
     path = dataset_import.find_downloaded_minari_dataset(location) if remote else Path(config.path) / location
     if path is None:
         yield f"transitions: data set {name}: {location} is not here yet; it is read once Minari has downloaded it"

@@ -17,7 +17,9 @@ from tasks.language.data.comparisons import ComparisonSet, Limit
 from tasks.language.data.prompts import encode_prompt_rows
 from tasks.language.training.supervised import encode_demonstration
 
-TRAINED, PLAIN = "\033[32m", "\033[0m"  # green
+# green
+TRAINED = "\033[32m"
+PLAIN = "\033[0m"
 LOOKED_AT = 500  # rows, at most
 FATES = {"right": "cut off at the end", "left": "cut off at the beginning", "drop": "left out"}  # by truncation
 
@@ -52,7 +54,8 @@ def check_demonstration_lengths(
     """Lengths of demonstrations, and lines on them and their mask; DataError where a row has nothing to learn, does not
     end or does not fit.
     """
-    ends, lengths = {chat.end_token(tokenizer), tokenizer.eos_token_id}, []
+    ends = {chat.end_token(tokenizer), tokenizer.eos_token_id}
+    lengths = []
     for row in select_rows_to_check(rows, "messages", "text"):
         try:
             tokens, learned = encode_demonstration(tokenizer, row["messages"], row["text"], config.learn_end)
@@ -110,7 +113,8 @@ def encode_first_fitting_pair(tokenizer: Tokenizer, rows: Sequence[Mapping[str, 
         shown = ComparisonSet(
             pd.DataFrame(select_rows_to_check(rows, "prompt", "chosen", "rejected")), tokenizer, limit
         )
-        prompt, first = shown.asked[0], shown.groups[0][0]
+        prompt = shown.asked[0]
+        first = shown.groups[0][0]
         answers = (shown.answers[side] for side in (first.chosen, first.rejected))
         return [
             split_into_spans(tokenizer, [*prompt, *answer], [False] * len(prompt) + [True] * len(answer))

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 PROGRAM = "tasks.preflight.trials"
 SECONDS = 60  # for one environment
 STARTING = 300  # seconds for all that is imported before the first one
-STEPS, TURNS = 5, 3
+STEPS = 5
+TURNS = 3
 STAGES = ("behaviour", "expert_episodes")
 BEGINS = "tried: "  # how a line on standard error begins that names the environment whose turn it is
 
@@ -37,7 +38,8 @@ def run_environment_trials(params: Path, stages: Collection[str]) -> Iterator[st
     played = sorted(name for name in stages if name.partition("@")[0] in STAGES)
     if not played:
         return
-    command, most = [sys.executable, "-m", PROGRAM, f"--params={params}", *played], STARTING + SECONDS * len(played)
+    command = [sys.executable, "-m", PROGRAM, f"--params={params}", *played]
+    most = STARTING + SECONDS * len(played)
     try:
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=most, check=False)
     except subprocess.TimeoutExpired:
@@ -67,7 +69,8 @@ def try_offline_environment(environment: str) -> str:
     from tasks.offline.datasets import episodes
     from tasks.offline.environments import rollouts, simulators
 
-    env, spaces = simulators.make_offline_environment(environment), simulators.get_policy_spaces(environment)
+    env = simulators.make_offline_environment(environment)
+    spaces = simulators.get_policy_spaces(environment)
     generator = torch.Generator().manual_seed(0)
 
     class Random:
@@ -96,7 +99,9 @@ def try_agent_environment(kind: str, settings: Mapping[str, Any], seconds: float
     from tasks.agents.playing.episode_files import World, play_expert_game
 
     game = next(World(kind, dict(settings), seed, seconds).stream("train", seed))
-    expert, rewards, done = games.find_solver(game.environment), list[float](), False
+    expert = games.find_solver(game.environment)
+    rewards = list[float]()
+    done = False
     if expert is None and recorded:
         play_expert_game(game, 0)  # which says that there is none
     while len(rewards) < TURNS and not done:

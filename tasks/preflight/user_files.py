@@ -94,7 +94,8 @@ def _load_training_problems(configs: Configs, at_work: Collection[str]) -> list[
     """The training problems of one's own that the mixture draws from, or those that were made before; none where
     neither is known.
     """
-    config, skip = configs["problems"], configs["mixture"].skip
+    config = configs["problems"]
+    skip = configs["mixture"].skip
     if config.source == "files" and should_read_before_run(config.path):
         parts = (
             problem_forms.parse_problems(read_file(problems.find_split_file(Path(config.path), name)))

@@ -29,7 +29,8 @@ from tasks.seeds import pictures
 from tasks.seeds.sentences import format_seed_conclusions
 from tasks.stage import read_section
 
-EVALUATIONS, REWARD_MODEL = Path("data/evaluate"), Path("data/reward_model")
+EVALUATIONS = Path("data/evaluate")
+REWARD_MODEL = Path("data/reward_model")
 
 
 @dataclass(frozen=True)

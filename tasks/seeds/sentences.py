@@ -41,7 +41,8 @@ def _iterate_other_policy_sentences(seeds: Results, problems: Results, metric: s
     for policy in seeds.later:
         if policy == top or metric not in seeds.changes[policy]:
             continue
-        change, beside = seeds.changes[policy][metric], problems.changes[policy][metric]
+        change = seeds.changes[policy][metric]
+        beside = problems.changes[policy][metric]
         yield (
             f"{policy}: {_format_change(metric, change.estimate.mean)} "
             f"({_format_interval(metric, change.estimate)} over seeds, {_format_interval(metric, beside.estimate)} "
@@ -54,7 +55,8 @@ def _explain_difference(over_seeds: Difference, over_problems: Difference) -> st
     """What the intervals allow to say."""
     if not any(vars(over_seeds.estimate).values()):
         return "there is none"
-    seeds, problems = over_seeds.interval_sign, over_problems.interval_sign
+    seeds = over_seeds.interval_sign
+    problems = over_problems.interval_sign
     if seeds and seeds == problems:
         return "neither the seed nor the choice of problems explains it"
     if problems and not seeds:

@@ -84,7 +84,12 @@ def run_with(root: Path, error: type[BaseException], monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("error", EXCEPTIONS)
 @pytest.mark.parametrize(
-    "at", ["flows.running.plan_targets", "flows.running.run_flow_part", "flows.flow_run.device_memory.find_device_memory_problems"]
+    "at",
+    [
+        "flows.running.plan_targets",
+        "flows.running.run_flow_part",
+        "flows.flow_run.device_memory.find_device_memory_problems",
+    ],
 )
 def test_whatever_ends_a_run_before_anything_ran_params_are_as_before(
     at: str, error: type[BaseException], root: Path, monkeypatch: pytest.MonkeyPatch

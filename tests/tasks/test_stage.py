@@ -339,7 +339,7 @@ class ToyConfig(Config):
     seed: int
 
 def run(config: ToyConfig, raw_text: Path, more: list[Path], out: Path) -> Metrics:
-    divides = [name for name in ("optimizer", "model") if getattr(distributed, f"divides_{name}")()]
+    divides = [name for name in ("optimizer", "model") if getattr(distributed, f"is_{name}_sharded")()]
     out.with_name(f"{distributed.get_rank()}.txt").write_text(" ".join(divides))
     if not processes.is_main_process():
         while not Path("leaves-0").exists():

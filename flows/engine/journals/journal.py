@@ -37,7 +37,8 @@ class Journal:
 
     def __init__(self, root: Path, kind: str, **content: object) -> None:
         name = f"{time.time_ns():020}-{os.getpid()}"
-        hidden, self.folder = root / FOLDER / f".{name}", root / FOLDER / name
+        hidden = root / FOLDER / f".{name}"
+        self.folder = root / FOLDER / name
         self._turn = threading.Lock()
         with convert_disk_errors_to_plan_error():
             files.make_folder(root, FOLDER)
@@ -84,7 +85,9 @@ class Reading:
     """The events of a journal as they come."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.run = folder, ""  # the run in MLflow that the first event names
+        # the run in MLflow that the first event names
+        self.folder = folder
+        self.run = ""
         self._file = (folder / EVENTS).open("rb")
 
     def new(self) -> Iterator[Event]:
@@ -180,7 +183,8 @@ def pop_recording_faults(root: Path, run_id: str | None = None) -> list[dict[str
     """What could not be recorded of runs, or of one run, since this was last asked: `run`, `stage` and `text`."""
     if not (root / FOLDER / FAULTS).exists():
         return []
-    faults, kept = list[dict[str, str]](), list[str]()
+    faults = list[dict[str, str]]()
+    kept = list[str]()
     with suppress(OSError), _open_locked_faults_file(root) as file:
         for line in file:
             with suppress(ValueError):

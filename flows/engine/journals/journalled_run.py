@@ -32,8 +32,11 @@ class JournalledRun:
 
     def __init__(self, root: Path, flow: str, source: CodeState | None = None) -> None:
         """`source` is the state of the code that stages run with, where that is not the workspace's of the moment."""
-        self.root, self.parent = root.absolute(), uuid4().hex
-        self._flow, self._given, self._logs = flow, source, dict[str, Path]()
+        self.root = root.absolute()
+        self.parent = uuid4().hex
+        self._flow = flow
+        self._given = source
+        self._logs = dict[str, Path]()
         with mlflow_run_lookup.convert_mlflow_errors_to_plan_error():
             mlflow_database.prepare_database(self.root, make=False)
         self._source = source or source_code.read_code_state(self.root)
@@ -63,7 +66,8 @@ class JournalledRun:
 
         A command that may be anyone's is held until it can find its run in MLflow.
         """
-        source, run_id = self._given or source_code.read_code_state(self.root), uuid4().hex
+        source = self._given or source_code.read_code_state(self.root)
+        run_id = uuid4().hex
         source_event = None if source == self._source else encode_code_state(source)
         self._journal.write("start", run=run_id, stage=stage, entry=entry, reason=reason, source=source_event)
         if OURS not in str(entry["cmd"]):
@@ -77,7 +81,8 @@ class JournalledRun:
             ):
                 return
         self._start_recorder_process()
-        folder, latest = self._journal.folder, monotonic() + LONGEST
+        folder = self._journal.folder
+        latest = monotonic() + LONGEST
         while not self._is_run_in_mlflow(run_id):  # the database is being made
             if (folder / journal.FAILED).exists() or not folder.exists() or monotonic() > latest:
                 raise PlanError(f"{replay_process.LOG}: the run could not be recorded")
@@ -191,5 +196,6 @@ def encode_stage_result(result: StageResult) -> dict[str, Any]:
 
 def decode_stage_result(event: Mapping[str, Any]) -> StageResult:
     """The result that an event has."""
-    log, awaits = event["log"], tuple(event["awaits"])
+    log = event["log"]
+    awaits = tuple(event["awaits"])
     return StageResult(**{**event, "log": None if log is None else Path(log), "awaits": awaits})

@@ -15,9 +15,11 @@ class JournalReplay:
 
     def __init__(self, root: Path, folder: Path, event: Event) -> None:
         """`event` is the journal's first one; PlanError where MLflow's records cannot be used at all."""
-        self.root, self.folder = root, folder
+        self.root = root
+        self.folder = folder
         self.faults: dict[str, str] = {}  # by stage
-        self._source, self._stages = decode_code_state(event["source"]), dict[str, str]()
+        self._source = decode_code_state(event["source"])
+        self._stages = dict[str, str]()
         begun = event["run"], event["time"], event["environment"]
         self._run = FlowRecorder(root, event["flow"], self._source, *begun)
         self._kinds: Mapping[str, Callable[[Event], None]] = {

@@ -61,7 +61,8 @@ def _fetch_artifact_names(root: Path, run_id: str) -> set[str]:
     if run_id not in _get_listing_cache():
         with mlflow_run_lookup.open_records_reader(root) as records:
             assert isinstance(records, SharedReader), "asked only of a shared MLflow"
-            uri, client = records.artifacts(run_id), records.client
+            uri = records.artifacts(run_id)
+            client = records.client
             local_folder = mlflow_shared.parse_local_folder(uri or "mlflow-artifacts:")
             if local_folder is not None and not local_folder.parent.parent.is_dir():
                 raise mlflow_shared.UnreachableError(

@@ -18,7 +18,9 @@ PAGE = 500  # runs in one answer
 NEWEST = 50
 AT_ONCE = 8  # questions for the values of metrics, which MLflow answers one metric at a time
 ABSENT = "RESOURCE_DOES_NOT_EXIST"
-ACTIVE, ALL = 1, 3  # MLflow's ViewType
+# MLflow's ViewType
+ACTIVE = 1
+ALL = 3
 RUN_ID = re.compile(r"[A-Za-z0-9][\w-]{0,255}")  # what MLflow takes for one
 HEXADECIMAL = frozenset("0123456789abcdef")
 
@@ -31,7 +33,8 @@ class SharedReader:
     """
 
     def __init__(self, client: "MlflowClient", clone: Mapping[str, str]) -> None:
-        self.client, self._clone = client, " and ".join(f"tags.`{key}` = '{value}'" for key, value in clone.items())
+        self.client = client
+        self._clone = " and ".join(f"tags.`{key}` = '{value}'" for key, value in clone.items())
         self._runs: dict[str, Run | None] = {}
         self._experiments: dict[int, dict[str, bool]] = {}  # by view: id -> whether it was deleted
 
@@ -164,7 +167,8 @@ class SharedReader:
             if error.error_code != ABSENT:
                 raise
             return None
-        versions, token = list[ModelVersion](), None
+        versions = list[ModelVersion]()
+        token = None
         while True:
             page = self.client.search_model_versions(
                 f"name={_quote_search_value(name)}", max_results=PAGE, page_token=token
@@ -181,7 +185,8 @@ class SharedReader:
 
     def models(self) -> list[str]:
         """The names of all registered models."""
-        names, token = list[str](), None
+        names = list[str]()
+        token = None
         while True:
             page = self.client.search_registered_models(max_results=PAGE, page_token=token)
             names += [model.name for model in page]
@@ -216,7 +221,8 @@ class SharedReader:
     def _fetch_experiments(self, view: int) -> dict[str, bool]:
         """The experiments."""
         if view not in self._experiments:
-            deleted, token = dict[str, bool](), None
+            deleted = dict[str, bool]()
+            token = None
             while True:
                 page = self.client.search_experiments(view, max_results=PAGE, page_token=token)
                 deleted |= {experiment.experiment_id: experiment.lifecycle_stage != "active" for experiment in page}
@@ -238,7 +244,8 @@ class SharedReader:
     def _search_runs(self, condition: str, limit: int | None = None, view: int = ACTIVE) -> "Iterator[Run]":
         """The runs that fulfil a condition in MLflow's language, the newest first."""
         experiments = list(self._fetch_experiments(view))
-        token, left = None, limit
+        token = None
+        left = limit
         while experiments and (left is None or left > 0):
             page = self.client.search_runs(
                 experiments, condition, view, min(PAGE, left or PAGE), ["attributes.start_time DESC"], token

@@ -20,8 +20,12 @@ from flows.engine.mlflow_run_lookup import ACCEPTED, PREFIX
 from flows.engine.mlflow_seal import RECORD
 from flows.engine.records import mlflow_artifacts, provenance
 
-HOW, KEY, FILE = ACCEPTED + "how", ACCEPTED + "key.", ACCEPTED + "file."
-EDIT, PERSON = "edit", "person"  # how: found to have no effect by an older version, or vouched for
+HOW = ACCEPTED + "how"
+KEY = ACCEPTED + "key."
+FILE = ACCEPTED + "file."
+# how: found to have no effect by an older version, or vouched for
+EDIT = "edit"
+PERSON = "person"
 DIFF = "accepted.diff"
 LONGEST = 100  # steps of one stage that are followed
 
@@ -68,9 +72,11 @@ def find_acceptance_steps(
     """How this entry came from that of an execution, the last step first; none where an execution made it, or none is
     on record.
     """
-    chain, seen = list[AcceptanceStep](), set[str]()
+    chain = list[AcceptanceStep]()
+    seen = set[str]()
     for _ in range(LONGEST):
-        key, outs = compute_run_cache_key(entry), join_out_hashes(entry)
+        key = compute_run_cache_key(entry)
+        outs = join_out_hashes(entry)
         exact = index.find(key, outs) if index is not None else mlflow_run_lookup.find_maker_run(root, key, outs)
         if exact is not None or key in seen:
             break

@@ -44,9 +44,11 @@ def accept_change(root: Path, flow: str, names: Sequence[str], why: str) -> None
     """
     root = root.absolute()
     with Coordinator(root), dvc_entries.hold_stage_locks(root, names) as held:
-        steps, changed = list[AcceptanceStep](), list[Versions]()
+        steps = list[AcceptanceStep]()
+        changed = list[Versions]()
         for stage in held.stages:
-            name, before = str(stage.name), held.before(stage)
+            name = str(stage.name)
+            before = held.before(stage)
             for out in stage.outs:
                 for path, state in out.status().items():
                     raise PlanError(f"{name}: its out {path} is {state}; only outs as they were recorded can be kept")
@@ -98,7 +100,9 @@ def _record_acceptance(
     new = [step for step in steps if not _has_run_for_entry(root, step)]
     if not new:
         return
-    source, when, by = source_code.read_code_state(root), datetime.now(UTC), run_environment.get_user_name()
+    source = source_code.read_code_state(root)
+    when = datetime.now(UTC)
+    by = run_environment.get_user_name()
     contents = {
         file_hashes.compute_md5(version): (file.path, version)
         for file in changed
@@ -140,7 +144,8 @@ def _record_acceptance(
 
 def _has_run_for_entry(root: Path, step: AcceptanceStep) -> bool:
     """Whether some run is found for the new entry already: it was made, or accepted, before."""
-    key, outs = compute_run_cache_key(step.after), join_out_hashes(step.after)
+    key = compute_run_cache_key(step.after)
+    outs = join_out_hashes(step.after)
     return (
         mlflow_run_lookup.find_maker_run(root, key, outs) or mlflow_run_lookup.find_accepted_maker_run(root, key, outs)
     ) is not None

@@ -71,7 +71,8 @@ def _read_from_maker_run(
     entry = recorded()
     if entry is None:
         return {}
-    key, outs = compute_run_cache_key(entry), join_out_hashes(entry)
+    key = compute_run_cache_key(entry)
+    outs = join_out_hashes(entry)
     run_id = mlflow_run_lookup.find_maker_run(root, key, outs) or mlflow_run_lookup.find_accepted_maker_run(
         root, key, outs
     )

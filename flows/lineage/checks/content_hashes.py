@@ -63,8 +63,13 @@ class Bytes:
         unfinished: Unfinished,
         on_progress: OnProgress,
     ) -> None:
-        self.audit, self.root, self.memory, self.origins = audit, root, memory, origins
-        self.pipeline, self.unfinished, self.told = pipeline, unfinished, on_progress
+        self.audit = audit
+        self.root = root
+        self.memory = memory
+        self.origins = origins
+        self.pipeline = pipeline
+        self.unfinished = unfinished
+        self.told = on_progress
         self.ignored = dvc_pipeline.Ignored(root)
         self.removed = removal_log.load_removal_times(root)
         self._listings: dict[str, Listing] = {}
@@ -74,10 +79,10 @@ class Bytes:
 
         `outs` are the paths of all outs that dvc.lock records; other inputs are raw data.
         """
-        in_workspace, kept = (
-            [claim for claim in _list_workspace_claims(subjects, outs) if self._check_within_repository(claim)],
-            _list_cache_claims(subjects, self.pipeline),
-        )
+        in_workspace = [
+            claim for claim in _list_workspace_claims(subjects, outs) if self._check_within_repository(claim)
+        ]
+        kept = _list_cache_claims(subjects, self.pipeline)
         self.audit.counts["outs"] += len({(claim.path, claim.md5) for claim in (*in_workspace, *kept)})
         self._load_listings({claim.md5 for claim in (*in_workspace, *kept)})
         locations = {claim.path: self._get_current_path(claim.path) for claim in in_workspace}

@@ -12,7 +12,9 @@ from flows.lineage.checks.findings import Audit
 from flows.lineage.checks.subjects import Subject
 
 CHECK = "measured"
-TABLE, MEANS = "measures.parquet", "evaluation.json"  # in the folder that an evaluation makes
+# in the folder that an evaluation makes
+TABLE = "measures.parquet"
+MEANS = "evaluation.json"
 RELATIVE = 1e-9  # sums of the same values in another order differ by less
 
 

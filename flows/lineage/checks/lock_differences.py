@@ -64,7 +64,8 @@ def _iterate_value_differences(
     kind: str, first: Mapping[str, Any], second: Mapping[str, Any], both: bool = False
 ) -> Iterator[EntryDifference]:
     for name in dict.fromkeys([*first, *second]):
-        first_value, second_value = first.get(name, ABSENT), second.get(name, ABSENT)
+        first_value = first.get(name, ABSENT)
+        second_value = second.get(name, ABSENT)
         if first_value != second_value and not (both and ABSENT in (first_value, second_value)):
             yield EntryDifference(
                 kind, name, *(None if value is ABSENT else value for value in (first_value, second_value))

@@ -31,7 +31,8 @@ class Memory:
     """The digests of the files of one repository, kept between audits in PLACE."""
 
     def __init__(self, root: Path, full: bool = False) -> None:
-        self.root, self.full = root, full
+        self.root = root
+        self.full = full
         self.read = 0  # bytes that were hashed by this object
         self._known: dict[str, tuple[State, str]] = _load_known_digests(root / PLACE)
         self._now: dict[Path, str | None] = {}
@@ -40,7 +41,8 @@ class Memory:
         self, files: Iterable[Path], on_progress: OnProgress = lambda done, total: None
     ) -> Mapping[Path, str | None]:
         """The MD5 of each file; None for one that is not there or cannot be read."""
-        wanted, to_read = list(dict.fromkeys(files)), dict[Path, State]()
+        wanted = list(dict.fromkeys(files))
+        to_read = dict[Path, State]()
         for file in wanted:
             if file in self._now:
                 continue
@@ -68,7 +70,9 @@ class Memory:
 
     def _hash_files(self, files: Mapping[Path, State], on_progress: OnProgress) -> None:
         """Hash the files side by side, and remember those that did not change meanwhile."""
-        total, done, counting = sum(state[0] for state in files.values()), 0, Lock()
+        total = sum(state[0] for state in files.values())
+        done = 0
+        counting = Lock()
 
         def digest(file: Path) -> str | None:
             nonlocal done

@@ -31,7 +31,10 @@ class Pages:
     """One check of every page in the root."""
 
     def __init__(self, audit: Audit, root: Path, pipelines: Sequence[PipelineRun], unsealed: Collection[str]) -> None:
-        self.audit, self.root, self.pipelines, self.unsealed = audit, root, pipelines, unsealed
+        self.audit = audit
+        self.root = root
+        self.pipelines = pipelines
+        self.unsealed = unsealed
         self.known = run_page.load_page_digests(root)
 
     def check(self, stages: Collection[str]) -> None:
@@ -115,9 +118,11 @@ class Pages:
             for key, value in rows:
                 self.audit.counts["numbers"] += bool(NUMBER.search(value))
                 if kind == "html":
-                    start, end = f"<tr><th>{escape(key)}</th><td>", "</td>"
+                    start = f"<tr><th>{escape(key)}</th><td>"
+                    end = "</td>"
                 else:
-                    start, end = f"| {stage} | {key} | ", " |"
+                    start = f"| {stage} | {key} | "
+                    end = " |"
                 cell = of_stage.partition(start)[2].partition(end)[0]
                 expected = escape(value) if kind == "html" else value
                 if cell != expected:
@@ -153,7 +158,8 @@ class Pages:
 
 def _find_outside_difference(shown: str, before: str, after: str) -> Iterator[str]:
     """The first line that differs from the stage's page, above the run's section or else below it."""
-    above, lines = before.split("\n")[:-1], shown.split("\n")
+    above = before.split("\n")[:-1]
+    lines = shown.split("\n")
     below = after.split("\n")[1:]
     ends = lines[len(lines) - len(below) :] if below else []
     offset = len(lines) - len(ends)
@@ -171,7 +177,8 @@ def _iterate_differing_lines(
         line = actual[index] if index < len(actual) else ""
         expected_line = expected[index] if index < len(expected) else ""
         if line != expected_line:
-            has, had = _extract_differing_part(line, expected_line), _extract_differing_part(expected_line, line)
+            has = _extract_differing_part(line, expected_line)
+            had = _extract_differing_part(expected_line, line)
             yield f"line {first + index + 1} has '{has}', {source} has '{had}'"
 
 

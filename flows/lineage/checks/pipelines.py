@@ -72,7 +72,8 @@ class Pipelines:
                         CHECK, where, f"the run that it names for {stage} was deleted {how}", stage, run_id
                     )
                 continue
-            seal, now = row.tag(f"seal.{stage.replace('@', ':')}"), of_stage.tag("seal")
+            seal = row.tag(f"seal.{stage.replace('@', ':')}")
+            now = of_stage.tag("seal")
             if seal not in (None, "none", now):
                 what = (
                     f"the run of {stage} has another seal than when it ended: {_truncate_seal(now)}, it was "
@@ -118,7 +119,8 @@ class Pipelines:
         return []
 
     def _check_seal(self, pipeline: PipelineRun, row: RunRow, named: bool) -> None:
-        seal, where = row.tag("seal"), f"pipeline run {pipeline.id[:SHORT]}"
+        seal = row.tag("seal")
+        where = f"pipeline run {pipeline.id[:SHORT]}"
         if seal is None:
             self.unsealed.add(pipeline.id)
             if pipeline.status not in UNFINISHED:
@@ -133,7 +135,8 @@ class Pipelines:
         run_id, _, seal = (row.tag("previous") or "").partition(" ")
         if not run_id:
             return
-        before, where = database.find_run_row(self.records, run_id), f"pipeline run {pipeline.id[:SHORT]}"
+        before = database.find_run_row(self.records, run_id)
+        where = f"pipeline run {pipeline.id[:SHORT]}"
         if before is None or before.deleted:
             how = "from MLflow's database" if before is None else "in MLflow; its pages can restore it"
             what = f"the pipeline run before it, {run_id[:SHORT]}, was deleted {how}"

@@ -40,7 +40,8 @@ def find_likely_run(
     Where the run cache has this very entry, plain `dvc repro` may have made it, and a run that differs from it is
     another one.
     """
-    key, outs = compute_run_cache_key(entry), dvc_lock.join_out_hashes(entry)
+    key = compute_run_cache_key(entry)
+    outs = dvc_lock.join_out_hashes(entry)
     confirmed = any(whole and dvc_lock.join_out_hashes(candidate) == outs for _, candidate, whole in cache.entries(key))
     candidates = list[str]()
     with mlflow_run_lookup.open_records_reader(root) as records:
@@ -97,7 +98,10 @@ class Records:
     """One check of many executions; remembers whose entry in dvc.lock was found to be altered."""
 
     def __init__(self, audit: Audit, root: Path, unfinished: Unfinished, cache: RunCache) -> None:
-        self.audit, self.root, self.unfinished, self.cache = audit, root, unfinished, cache
+        self.audit = audit
+        self.root = root
+        self.unfinished = unfinished
+        self.cache = cache
         self.altered: set[str] = set()
 
     def check(self, subjects: Sequence[Subject]) -> None:

@@ -45,7 +45,10 @@ class RunsCheck:
     """One check of the runs of many executions."""
 
     def __init__(self, audit: Audit, root: Path, records: RecordsReader | None, memory: Memory) -> None:
-        self.audit, self.root, self.records, self.memory = audit, root, records, memory
+        self.audit = audit
+        self.root = root
+        self.records = records
+        self.memory = memory
         self._own = mlflow_database.make_clone_tags(root)
         self.unsealed: list[Subject] = []
         self.merged: list[Subject] = []
@@ -108,7 +111,8 @@ class RunsCheck:
         elsewhere = any(row.tags.get(key, expected) != expected for key, expected in self._own.items())
         if elsewhere or any(key.startswith(f"{PREFIX}merged") for key in row.tags):
             self.merged.append(subject)
-        before, sealed = len(self.audit.faults), row.tag("seal") == mlflow_seal.compute_run_seal(self.root, row.id)
+        before = len(self.audit.faults)
+        sealed = row.tag("seal") == mlflow_seal.compute_run_seal(self.root, row.id)
         content = load_kept_record(self.root, row.id)
         if content is not None:
             self._check_tags(subject, row, content)

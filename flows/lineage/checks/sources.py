@@ -26,7 +26,10 @@ class CodeCheck:
     """One check of the code of many executions; git is asked once for every commit's files, and once for each patch."""
 
     def __init__(self, audit: Audit, root: Path, memory: Memory, unfinished: Unfinished) -> None:
-        self.audit, self.root, self.memory, self.unfinished = audit, root, memory, unfinished
+        self.audit = audit
+        self.root = root
+        self.memory = memory
+        self.unfinished = unfinished
 
     def check(self, subjects: Sequence[Subject]) -> None:
         """Compare the modules of the records with git's, and those of the current results with the working files."""
@@ -94,7 +97,8 @@ class CodeCheck:
             unknown.setdefault(f"git: {refused}", []).extend(
                 subject for members in by_tree.values() for subject, _ in members
             )
-            wanted, by_tree = {}, {}
+            wanted = {}
+            by_tree = {}
         hashes = compute_tree_file_hashes(self.root, wanted)
         for tree, members in by_tree.items():
             if tree not in hashes:

@@ -64,7 +64,8 @@ def load_unfinished_work(root: Path, pipelines: Sequence[PipelineRun], entries: 
 
     Outs that are aside still count where dvc.lock (`entries`) has the stage as it was when they were moved.
     """
-    aside, stages = dict[str, Path](), set[str]()
+    aside = dict[str, Path]()
+    stages = set[str]()
     for folder in sorted((root / HOME / "previous").glob("*")):
         try:
             note = json.loads((folder / "note.json").read_text())

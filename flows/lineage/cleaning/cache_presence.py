@@ -35,7 +35,8 @@ def compute_cache_presence(root: Path, pipelines: Sequence[PipelineRun]) -> dict
         for run_id in {run_id for run in pipelines for run_id in run.runs.values()} if records else ():
             tags = records.tags(run_id) if records else {}
             outs[run_id] = {key.removeprefix(OUT): value for key, value in tags.items() if key.startswith(OUT)}
-    removed, disk = removal_log.load_removal_times(root), _Disk(root)
+    removed = removal_log.load_removal_times(root)
+    disk = _Disk(root)
     kept_by_run: dict[str, Kept] = {}
     for run in pipelines:
         gone = {stage: disk.find_missing_hashes(outs.get(run_id, {})) for stage, run_id in run.runs.items()}

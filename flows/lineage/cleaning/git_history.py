@@ -55,7 +55,8 @@ def parse_out_hashes(text: str) -> Iterator[tuple[str, str]]:
     stage = key = ""
     for line in text.splitlines():
         if match := STAGE.fullmatch(line):
-            stage, key = match[1].strip("'\""), ""
+            stage = match[1].strip("'\"")
+            key = ""
         elif match := KEY.match(line):
             key = match[1]
         elif key == "outs" and (match := HASH.search(line)):

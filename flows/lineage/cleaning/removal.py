@@ -82,11 +82,9 @@ def remove_selected(root: Path, request: CleaningRequest, shown: Chosen) -> Chos
     """
     with Coordinator(root), dvc_cache.hold_idle_dvc_lock(root):
         surveyed = survey_disk_usage(root, request.keep_runs, request.old_models)
-        now, objects, files = (
-            select_removable(surveyed, request),
-            {removable.md5 for removable in shown.objects},
-            {removable.path for removable in shown.files},
-        )
+        now = select_removable(surveyed, request)
+        objects = {removable.md5 for removable in shown.objects}
+        files = {removable.path for removable in shown.files}
         goes = Chosen(
             [removable for removable in now.objects if removable.md5 in objects],
             [removable for removable in now.files if removable.path in files],

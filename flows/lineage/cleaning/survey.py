@@ -20,7 +20,8 @@ from flows.lineage.cleaning.named_runs import CloneRuns
 from tasks.common import mlflow_address, mlflow_database
 
 KEEPERS = ("now", "tag", "branch", "commit", "index", "experiment", "model", "run")
-CHECKPOINTS, ARTIFACTS = Path("mlruns/checkpoints"), mlflow_database.ARTIFACTS
+CHECKPOINTS = Path("mlruns/checkpoints")
+ARTIFACTS = mlflow_database.ARTIFACTS
 # Of a run: by them an audit proves, `posttrain verify` makes again, and `apply` knows parameters; versions of accepted
 # modules are *.py.
 PROOF = ("record.json", "uncommitted.patch", "params.yaml", "accepted.diff")
@@ -72,7 +73,8 @@ class Survey:
 
 def survey_disk_usage(root: Path, keep_runs: int, old_models: bool = False) -> Survey:
     """Look at everything; PlanError where git, DVC or MLflow cannot say what they name."""
-    cache, runs = dvc_cache.locate_dvc_cache(root), named_runs.load_clone_runs(root, keep_runs, old_models)
+    cache = dvc_cache.locate_dvc_cache(root)
+    runs = named_runs.load_clone_runs(root, keep_runs, old_models)
     objects = dvc_cache.list_cache_objects(cache)
     keepers: dict[str, set[str]] = {}
     stages: dict[str, set[str]] = {}

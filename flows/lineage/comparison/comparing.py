@@ -61,7 +61,8 @@ def _compare_stage_records(
 ) -> StageChange | None:
     if old is None or new is None:
         return StageChange(stage, "removed" if new is None else "added", {}, {}, {}, None, {}, {}, ())
-    a, b = old.entry, new.entry
+    a = old.entry
+    b = new.entry
     params = find_changed_values(flatten_record_params(old), flatten_record_params(new))
     code, data = (
         find_changed_values(kind(a), kind(b)) for kind in (dvc_lock.get_code_hashes, dvc_lock.get_data_hashes)
@@ -177,7 +178,8 @@ def _find_upstream_stages(record: ExecutionRecord, snapshot: Snapshot, makers: M
 
 
 def _collect_ancestors(stage: str, upstream: Mapping[str, set[str]]) -> set[str]:
-    reached, todo = set[str](), [stage]
+    reached = set[str]()
+    todo = [stage]
     while todo:
         name = todo.pop()
         if name not in reached:

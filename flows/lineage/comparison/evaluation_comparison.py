@@ -74,7 +74,8 @@ def compare_side_evaluations(root: Path, a: Side, b: Side) -> list[Compared]:
 
 
 def _pair_evaluations(a: Side, b: Side) -> Iterator[tuple[str, ExecutionRecord, ExecutionRecord]]:
-    ours, theirs = b.evaluated, a.evaluated
+    ours = b.evaluated
+    theirs = a.evaluated
     if a.policy is not None and b.policy is not None:
         stages = theirs[a.policy], ours[b.policy]
         kinds = [stage.partition("@")[0] for stage in stages]

@@ -52,7 +52,8 @@ class RequirementVerdict:
     @property
     def holds(self) -> bool:
         """Whether the interval says so; never of a metric that means something else on each side."""
-        requirement, row = self.requirement, self.row
+        requirement = self.requirement
+        row = self.row
         return "incomparable" not in row and bool(
             HOLDS[requirement.relation](row["low"], row["high"], requirement.bound)
         )
@@ -138,7 +139,8 @@ def build_gate_verdict(a: Side, b: Side, judged: Sequence[RequirementVerdict]) -
 
 
 def _build_requirement_entry(judged: RequirementVerdict) -> dict[str, Any]:
-    row, compared = judged.row, judged.compared
+    row = judged.row
+    compared = judged.compared
     shown = ("a", "b", "difference", "low", "high", "interval", "gained", "lost", "p", "seeds", "incomparable")
     return {
         "requirement": judged.requirement.text,

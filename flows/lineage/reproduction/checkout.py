@@ -17,7 +17,10 @@ SKIPPED = {".git", ".dvc", ".venv", "venv", "mlruns", "node_modules", "__pycache
 LARGEST = 2**24  # bytes of a working file that counts as code where git does not tell what is code
 CONFIG = "GIT_CONFIG_"  # begins variables that may say which folders git may trust
 QUIET = {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"}
-SUBMODULE, LINK, PROGRAM = "160000", "120000", "100755"  # git's modes
+# git's modes
+SUBMODULE = "160000"
+LINK = "120000"
+PROGRAM = "100755"
 
 
 class CheckoutError(Exception):
@@ -39,7 +42,8 @@ def check_out_commit(root: Path, commit: str, target: Path) -> list[str]:
     listed = _run_git(root, "ls-tree", "-r", "-z", commit)
     if listed.returncode:
         raise CheckoutError(f"commit {commit}: {_get_git_error_line(listed)}")
-    submodules, links = list[str](), list[tuple[Path, bytes]]()
+    submodules = list[str]()
+    links = list[tuple[Path, bytes]]()
     entries = [entry.split("\t", 1) for entry in os.fsdecode(listed.stdout).split("\0") if entry]
     parts = [(*facts.split(" "), path) for facts, path in entries]
     blobs = _iterate_object_contents(root, [sha for mode, _, sha, _ in parts if mode != SUBMODULE])
@@ -47,7 +51,8 @@ def check_out_commit(root: Path, commit: str, target: Path) -> list[str]:
         if mode == SUBMODULE:
             submodules.append(path)
             continue
-        content, file = next(blobs), target / _check_relative_path(path)
+        content = next(blobs)
+        file = target / _check_relative_path(path)
         file.parent.mkdir(parents=True, exist_ok=True)
         if mode == LINK:
             links.append((file, content))
@@ -82,7 +87,8 @@ def copy_working_files(root: Path, target: Path, leave_out: Iterable[str]) -> No
     """
     left = {PurePosixPath(path) for path in leave_out}
     for path in _list_working_files(root):
-        relative, file = PurePosixPath(path), root / path
+        relative = PurePosixPath(path)
+        file = root / path
         if left.intersection((relative, *relative.parents)) or file.is_symlink() or not file.is_file():
             continue
         (target / path).parent.mkdir(parents=True, exist_ok=True)

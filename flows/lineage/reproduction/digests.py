@@ -24,7 +24,9 @@ Files = Mapping[str, Digest]  # path within the folder -> digest; a single file 
 
 def compute_file_digest(file: Path) -> Digest:
     """Read the file once."""
-    md5, sha256, size = hashlib.md5(usedforsecurity=False), hashlib.sha256(), 0
+    md5 = hashlib.md5(usedforsecurity=False)
+    sha256 = hashlib.sha256()
+    size = 0
     with file.open("rb") as content:
         while chunk := content.read(CHUNK):
             md5.update(chunk)

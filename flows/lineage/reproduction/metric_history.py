@@ -90,7 +90,8 @@ def find_first_metric_difference(recorded: History, made: History) -> StepDiffer
 
 def find_system_metric_differences(recorded: History, made: History) -> dict[str, tuple[str, str]]:
     """How many processes, threads or GPUs a run had, where the other had another number: name -> (recorded, made)."""
-    before, after = recorded.get(0, {}), made.get(0, {})
+    before = recorded.get(0, {})
+    after = made.get(0, {})
     return {
         name.removeprefix(SYSTEM): (_format_whole_number(before[name]), _format_whole_number(after[name]))
         for name in sorted(before.keys() & after.keys())

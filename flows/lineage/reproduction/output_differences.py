@@ -59,7 +59,8 @@ def compare_outputs(
     repository: Path, record: ExecutionRecord, copy: Path, made: Mapping[str, Files]
 ) -> list[FileDifference]:
     """The files that differ from the record, in the order of the outs; none if all is equal to the bit."""
-    differences, pairs = list[FileDifference](), dict[str, tuple[Path, Path]]()
+    differences = list[FileDifference]()
+    pairs = dict[str, tuple[Path, Path]]()
     for path, md5 in get_entry_hashes(record.entry, "outs").items():
         if digests.compute_dvc_hash(made[path]) == md5:
             continue

@@ -50,7 +50,8 @@ def make_scratch_copy(repository: Path, record: ExecutionRecord, target: Path) -
     """
     _check_paths_and_command(repository, record)
     copy = ScratchCopy(target)
-    wanted, outs = get_entry_hashes(record.entry, "deps"), get_entry_hashes(record.entry, "outs")
+    wanted = get_entry_hashes(record.entry, "deps")
+    outs = get_entry_hashes(record.entry, "outs")
     try:
         source = _write_recorded_code(repository, record, copy, {*wanted, *outs})
     except CheckoutError as error:

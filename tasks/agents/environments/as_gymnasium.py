@@ -100,7 +100,8 @@ class TextGame(gymnasium.Env[Vector, int]):
     max_seconds = math.inf
 
     def __init__(self, described: Described) -> None:
-        self.described, self.optimum = described, described.optimum
+        self.described = described
+        self.optimum = described.optimum
         self.observation_space = described.observation_space  # type: ignore[assignment]  # its vectors are float32
         self.action_space = described.action_space  # type: ignore[assignment]  # numpy's int64 is its type, int does as well
         self.game: games.Game

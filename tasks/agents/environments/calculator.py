@@ -30,7 +30,8 @@ class Calculator:
         self.easiest = int(get_number_setting(validated, "easiest", 1, 6))
         self.hardest = int(get_number_setting(validated, "hardest", self.easiest, 6))
         self.turns = int(get_number_setting(validated, "turns", 1, 1000))
-        self.call_cost, self.tool = get_number_setting(validated, "call_cost", 0, 1000), bool(validated["tool"])
+        self.call_cost = get_number_setting(validated, "call_cost", 0, 1000)
+        self.tool = bool(validated["tool"])
 
     def reset(self, seed: int) -> Sequence[Message]:
         """Draw a task."""
@@ -38,7 +39,9 @@ class Calculator:
         digits = generator.randint(self.easiest, self.hardest)
         first, second = (generator.randint(10 ** (digits - 1), 10**digits - 1) for _ in range(2))
         sign = generator.choice(SIGNS)
-        self.task, self.result, self.turns_played = f"{first} {sign} {second}", _calculate(first, sign, second), 0
+        self.task = f"{first} {sign} {second}"
+        self.result = _calculate(first, sign, second)
+        self.turns_played = 0
         self.known = False
         return [{"role": "user", "content": f"What is {self.task}?"}]
 

@@ -42,7 +42,10 @@ DEFAULTS: Mapping[str, Setting] = {
     "penalty": 1.0,  # what a wrong answer costs
 }
 MOST = 6000  # people
-START, VOWELS, END = "bdfgklmnprstvz", "aeiou", "dklmnrstx"  # of a syllable of a name
+# of a syllable of a name
+START = "bdfgklmnprstvz"
+VOWELS = "aeiou"
+END = "dklmnrstx"
 TOWNS = ("Bonn", "Cork", "Genoa", "Lyon", "Malmo", "Oslo", "Pisa", "Turku")
 ASKED = tuple(
     f"{polite}{what}"
@@ -52,7 +55,8 @@ ASKED = tuple(
     )
 )
 UNSURE = "I do not know"
-ANSWER, LOOK_UP = re.compile(r"answer (\w+)"), re.compile(r"look up (\w+)")
+ANSWER = re.compile(r"answer (\w+)")
+LOOK_UP = re.compile(r"look up (\w+)")
 TENTHS: tuple[Split, ...] = (*("train",) * 7, "test", "test", "validation")  # of the expert's games
 
 
@@ -73,21 +77,16 @@ class ClosedBook:
         self.people = int(get_number_setting(validated, "people", 6, MOST))
         if self.people % 6:
             raise SettingError(f"people: expected a multiple of 6, got {self.people}")
-        self.often, self.half = (
-            int(get_number_setting(validated, "often", 2, 8)),
-            int(get_number_setting(validated, "half", 0, 2)),
-        )
-        self.exam, self.strangers = bool(validated["exam"]), str(validated["strangers"])
+        self.often = int(get_number_setting(validated, "often", 2, 8))
+        self.half = int(get_number_setting(validated, "half", 0, 2))
+        self.exam = bool(validated["exam"])
+        self.strangers = str(validated["strangers"])
         if self.strangers not in get_args(Strangers):
             raise SettingError(f"strangers: expected {', '.join(get_args(Strangers))}, got {self.strangers!r}")
-        self.doubts, self.penalty = (
-            get_number_setting(validated, "doubts", 0, 0.9),
-            get_number_setting(validated, "penalty", 0, 1000),
-        )
-        self.directory, self.look_up_cost = (
-            bool(validated["directory"]),
-            get_number_setting(validated, "look_up_cost", 0, 1000),
-        )
+        self.doubts = get_number_setting(validated, "doubts", 0, 0.9)
+        self.penalty = get_number_setting(validated, "penalty", 0, 1000)
+        self.directory = bool(validated["directory"])
+        self.look_up_cost = get_number_setting(validated, "look_up_cost", 0, 1000)
 
     def reset(self, seed: int) -> Sequence[Message]:
         """Ask."""
@@ -104,7 +103,8 @@ class ClosedBook:
 
     def step(self, action: str) -> Turn:
         """Answer, look it up, or say that you do not know."""
-        command, person = action.strip(), self.question.person
+        command = action.strip()
+        person = self.question.person
         if self.directory and not self.looked_up and (lookup := LOOK_UP.fullmatch(command)):
             self.looked_up = True
             return Turn(self._look_up_person(lookup[1]), -self.look_up_cost, False, {"calls": 1.0})
@@ -217,8 +217,10 @@ def _build_lessons(people: int, often: int, strangers: str, doubts: float, direc
         for number in range(often if person // 2 % 3 == 0 else 1):
             yield Question(person, words[number % len(words)], knows)
 
-    generator, lessons = random.Random("lessons"), [question for person in range(people) for question in about(person)]
-    familiar, newcomers = [candidate for candidate in range(people) if candidate // 2 % 3 != 2], range(people, MOST)
+    generator = random.Random("lessons")
+    lessons = [question for person in range(people) for question in about(person)]
+    familiar = [candidate for candidate in range(people) if candidate // 2 % 3 != 2]
+    newcomers = range(people, MOST)
     for number in range(round(len(lessons) * doubts / (1 - doubts))):
         person = generator.choice(newcomers if directory and newcomers and number % 2 else familiar)
         lessons.append(Question(person, generator.choice(_list_questions_of_split(person, "train")), knows=False))

@@ -24,7 +24,8 @@ KNOWN = {
     "town": ("Bonn", "Cork", "Lyon", "Oslo", "Pisa", "Turku"),
     "pet": ("cat", "crow", "dog", "goat", "hen", "mule"),
 }
-SEARCH, ANSWER = re.compile(r"search (\w+)"), re.compile(r"answer (\w+)")
+SEARCH = re.compile(r"search (\w+)")
+ANSWER = re.compile(r"answer (\w+)")
 
 
 class Facts:
@@ -32,14 +33,10 @@ class Facts:
 
     def __init__(self, settings: Mapping[str, Setting]) -> None:
         validated = check_and_fill_settings(settings, DEFAULTS)
-        self.people, self.hops = (
-            int(get_number_setting(validated, "people", 4, len(NAMES))),
-            int(get_number_setting(validated, "hops", 1, 3)),
-        )
-        self.turns, self.search_cost = (
-            int(get_number_setting(validated, "turns", 1, 1000)),
-            get_number_setting(validated, "search_cost", 0, 1000),
-        )
+        self.people = int(get_number_setting(validated, "people", 4, len(NAMES)))
+        self.hops = int(get_number_setting(validated, "hops", 1, 3))
+        self.turns = int(get_number_setting(validated, "turns", 1, 1000))
+        self.search_cost = get_number_setting(validated, "search_cost", 0, 1000)
 
     def reset(self, seed: int) -> Sequence[Message]:
         """Draw people and a question."""
@@ -50,19 +47,23 @@ class Facts:
             | {what: generator.choice(values) for what, values in KNOWN.items()}
             for name in names
         }
-        self.chain, relations = [names[0]], list[str]()
+        self.chain = [names[0]]
+        relations = list[str]()
         for _ in range(self.hops - 1):
             relations.append(generator.choice(RELATIONS))
             self.chain.append(self.facts[self.chain[-1]][relations[-1]])
         what = generator.choice(sorted(KNOWN))
-        self.result, self.turns_played, self.found = self.facts[self.chain[-1]][what], 0, 0
+        self.result = self.facts[self.chain[-1]][what]
+        self.turns_played = 0
+        self.found = 0
         relation_phrase = "".join(f"the {relation} of " for relation in reversed(relations))
         return [{"role": "user", "content": f"What is the {what} of {relation_phrase}{self.chain[0]}?"}]
 
     def step(self, action: str) -> Turn:
         """Search or answer."""
         self.turns_played += 1
-        last, command = self.turns_played >= self.turns, action.strip()
+        last = self.turns_played >= self.turns
+        command = action.strip()
         if answer := ANSWER.fullmatch(command):
             right = float(answer[1] == self.result)
             return Turn("", right, True, {"right": right})

@@ -10,7 +10,7 @@ episode's number and `call` the question's. To the parent: {"call", ...} for eac
 the episode is over for a reason of its own, and `spent` where its answers took more seconds in all than it may. An
 episode that says anything but the one reply to its question is over.
 
-What an environment returns is checked here alone, by `opening`, `turn`, `text`, `number` and `checked`.
+What an environment returns is checked here alone.
 """
 
 import importlib.util
@@ -234,9 +234,8 @@ def check_opening_messages(messages: Any) -> list[Reply]:
     if isinstance(messages, str):
         messages = [{"role": "user", "content": messages}]
     if isinstance(messages, tuple) and len(messages) == 2 and isinstance(messages[0], str | list):
-        raise ValueError(
-            f"reset: expected a text or messages alone, not a pair with an info, got {format_value(messages)}"
-        )
+        got = format_value(messages)
+        raise ValueError(f"reset: expected a text or messages alone, not a pair with an info, got {got}")
     if not isinstance(messages, Iterable) or isinstance(messages, Mapping | bytes):
         raise ValueError(f"reset: expected a text or a list of messages, got {format_value(messages)}")
     checked = [check_message(raw_message) for raw_message in messages]
@@ -261,10 +260,8 @@ def get_episode_limits(environment: Any) -> Reply:
     seconds = getattr(environment, "max_seconds", None)
     if seconds is not None and check_finite_number("max_seconds", seconds) <= 0:
         raise ValueError(f"max_seconds: expected a number above 0, got {format_value(seconds)}")
-    return {
-        "max_turns": turns or TURNS,
-        "max_seconds": SECONDS if seconds is None else check_finite_number("max_seconds", seconds),
-    }
+    most = SECONDS if seconds is None else check_finite_number("max_seconds", seconds)
+    return {"max_turns": turns or TURNS, "max_seconds": most}
 
 
 def check_reply(op: str, reply: Reply) -> Reply:
@@ -277,11 +274,8 @@ def check_reply(op: str, reply: Reply) -> Reply:
         return {}
     if op == "open":
         knows = [name for name in ("best_action", "optimum") if name in reply["knows"]]
-        return {
-            "messages": check_opening_messages(reply["messages"]),
-            "knows": knows,
-            **get_episode_limits(SimpleNamespace(**reply)),
-        }
+        limits = get_episode_limits(SimpleNamespace(**reply))
+        return {"messages": check_opening_messages(reply["messages"]), "knows": knows, **limits}
     if op == "step":
         return check_step_result((reply["observation"], reply["reward"], reply["done"], reply["counted"]))
     if op == "best":
@@ -364,15 +358,12 @@ def format_error_line(error: BaseException) -> str:
     where = f"{os.path.relpath(frames[-1].filename, HOME)}:{frames[-1].lineno}: " if frames else ""
     if isinstance(error, SyntaxError):
         return f"{os.path.relpath(error.filename or '', HOME)}:{error.lineno}: {error.msg}"
-    message_lines: list[str] = []
+    message = ""
     with suppress(Exception):  # of a __str__ of the user's
-        message_lines = str(error).strip().splitlines()
-    kind = (
-        ""
-        if where == "" and isinstance(error, ValueError)
-        else f"{type(error).__name__}{': ' if message_lines else ''}"
-    )
-    return f"{where}{kind}{message_lines[0][:300] if message_lines else ''}"
+        message = "".join(str(error).strip().splitlines()[:1])[:300]
+    if not where and isinstance(error, ValueError):
+        return message
+    return f"{where}{type(error).__name__}{': ' if message else ''}{message}"
 
 
 def load_environment_class(file: str, name: str) -> tuple[Any, str]:

@@ -24,24 +24,26 @@ class KeyToDoor:
 
     def __init__(self, settings: Mapping[str, Setting]) -> None:
         validated = check_and_fill_settings(settings, DEFAULTS)
-        self.orchard, self.boxes = (
-            int(get_number_setting(validated, "orchard", 0, 100)),
-            int(get_number_setting(validated, "boxes", 2, len(PLACES))),
-        )
+        self.orchard = int(get_number_setting(validated, "orchard", 0, 100))
+        self.boxes = int(get_number_setting(validated, "boxes", 2, len(PLACES)))
         self.apples = get_number_setting(validated, "apples", 0, 1000)
 
     def reset(self, seed: int) -> Sequence[Message]:
         """Draw a game."""
         generator = random.Random(seed)
         colours = generator.sample(PLACES, self.boxes)
-        self.place, self.has_key, self.turns_played = generator.choice(colours), False, 0
+        self.place = generator.choice(colours)
+        self.has_key = False
+        self.turns_played = 0
         self.worth = [generator.uniform(-self.apples, self.apples) for _ in range(self.orchard)]
         seen = f"Boxes: {', '.join(colours)}. The key is in the {self.place} box."
         return [{"role": "user", "content": f"{RULES} Game {seed % 1000}. {seen}"}]
 
     def step(self, action: str) -> Turn:
         """Act; anything that is not said of the place where one is does nothing, and time goes on."""
-        turn, command, reward = self.turns_played, " ".join(action.lower().split()), 0.0
+        turn = self.turns_played
+        command = " ".join(action.lower().split())
+        reward = 0.0
         self.turns_played += 1
         if turn == 0:
             self.has_key = command == f"take {self.place}"

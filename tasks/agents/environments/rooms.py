@@ -86,10 +86,8 @@ class Rooms:
         self.traps = int(get_number_setting(validated, "traps", 0, len(CURSED)))
         self.turns = int(get_number_setting(validated, "turns", 1, 10_000))
         self.trap_penalty = get_number_setting(validated, "trap_penalty", 0, 1000)
-        self.turn_cost, self.shaping = (
-            get_number_setting(validated, "turn_cost", 0, 1000),
-            get_number_setting(validated, "shaping", 0, 1000),
-        )
+        self.turn_cost = get_number_setting(validated, "turn_cost", 0, 1000)
+        self.shaping = get_number_setting(validated, "shaping", 0, 1000)
         if self.doors >= self.rooms:
             raise SettingError(f"doors: expected fewer than rooms = {self.rooms}, got {self.doors}")
 
@@ -100,7 +98,8 @@ class Rooms:
         generator = random.Random(seed)
         for _ in range(DRAWS):
             self.layout = _draw_layout(generator, self.rooms, self.doors, self.traps)
-            self.state, self.turns_played = RoomsState(0, frozenset(), frozenset()), 0
+            self.state = RoomsState(0, frozenset(), frozenset())
+            self.turns_played = 0
             self.distances = _compute_distances(self.layout, self.state)
             if self.distances[self.state] <= self.turns:
                 return [{"role": "user", "content": f"{RULES}\n{self._describe_room()}"}]
@@ -135,7 +134,8 @@ class Rooms:
 
     def _describe_room(self) -> str:
         """The room as it is seen."""
-        layout, state = self.layout, self.state
+        layout = self.layout
+        state = self.state
         ways = [
             f"{way} ({colour} door{'' if colour in state.opened else ', locked'})" if colour else way
             for way, room in layout.exits[state.room].items()
@@ -150,12 +150,16 @@ def _draw_layout(generator: random.Random, rooms: int, doors: int, traps: int) -
     """Rooms grown on a grid as a tree; doors on the way to the treasure first, each key on the near side of its
     door.
     """
-    positions, exits, parent = [(0, 0)], [dict[str, int]() for _ in range(rooms)], {0: 0}
+    positions = [(0, 0)]
+    exits = [dict[str, int]() for _ in range(rooms)]
+    parent = {0: 0}
     while len(positions) < rooms:
-        room, (way, (x, y)) = generator.randrange(len(positions)), generator.choice(list(MOVES.items()))
+        room = generator.randrange(len(positions))
+        (way, (x, y)) = generator.choice(list(MOVES.items()))
         position = (positions[room][0] + x, positions[room][1] + y)
         if position not in positions:
-            exits[room][way], exits[len(positions)][BACK[way]] = len(positions), room
+            exits[room][way] = len(positions)
+            exits[len(positions)][BACK[way]] = room
             parent[len(positions)] = room
             positions.append(position)
     ordered = tuple({way: room_exits[way] for way in MOVES if way in room_exits} for room_exits in exits)

@@ -40,13 +40,15 @@ class Hosted(Child):
 
     def __init__(self, name: str, settings: str, seconds: float) -> None:
         """Start it and load the class; SettingError with one line where that fails."""
-        self.name, self.seconds = name, seconds
+        self.name = name
+        self.seconds = seconds
         file, _, class_name = name.partition(":")
         super().__init__(
             [sys.executable, "-P", "-B", host.__file__, file, class_name, settings, str(seconds)],
             {**os.environ, **NO_THREADS, "PYTHONHASHSEED": "0"},  # the same order of a set in each run
         )
-        self.numbers, self.told = count(), 0
+        self.numbers = count()
+        self.told = 0
         self.asked: dict[int, str] = {}  # what is asked, by the number of the question
         if wrong := self.reply(READY, LOAD_SECONDS).get("fault"):
             self.close()
@@ -106,22 +108,30 @@ class HostedGame:
     def __init__(self, name: str, settings: Mapping[str, Setting], seconds: float) -> None:
         """SettingError where the file cannot be loaded."""
         self.host = get_or_start_host(name, json.dumps(dict(settings), sort_keys=True), seconds)
-        self.number, self.seed, self.turn, self.over = next(self.host.numbers), 0, 0, True
+        self.number = next(self.host.numbers)
+        self.seed = 0
+        self.turn = 0
+        self.over = True
         self.call = READY  # the number of the last question
         self.knows: list[str] = []  # which of best_action and optimum there are
-        self.max_turns, self.fault = host.TURNS, ""  # what ended it, with the game and the turn
+        # what ended it, with the game and the turn
+        self.max_turns = host.TURNS
+        self.fault = ""
 
     def reset(self, seed: int) -> Sequence[Message]:
         """Open the game; GameFault where that fails."""
         self.close()
-        self.seed, self.turn, self.over = seed, 0, False
+        self.seed = seed
+        self.turn = 0
+        self.over = False
         reply = self.host.reply(self.host.about(self.number, "open", seed=seed))
         if wrong := reply.get("fault"):
             self.over = True
             self.host.tell(f"game {seed}", wrong)
             raise GameFault(wrong)
         self._check_time_limit(reply)
-        self.knows, self.max_turns = reply["knows"], reply["max_turns"]
+        self.knows = reply["knows"]
+        self.max_turns = reply["max_turns"]
         messages: list[Message] = reply["messages"]
         return messages
 
@@ -134,7 +144,8 @@ class HostedGame:
         """What follows the action that was asked."""
         reply = self.host.reply(self.call)
         if wrong := reply.get("fault"):
-            self.over, self.fault = True, f"game {self.seed}, turn {self.turn}: {wrong}"
+            self.over = True
+            self.fault = f"game {self.seed}, turn {self.turn}: {wrong}"
             self.host.tell(f"game {self.seed}, turn {self.turn}", wrong)
             return Turn("", 0.0, True, {FAULTS: 1.0})
         self._check_time_limit(reply)

@@ -42,13 +42,17 @@ class GameReader:
     """
 
     def __init__(self, features: int, decay: float) -> None:
-        self.features, self.decay, self.turns = features, decay, -1
+        self.features = features
+        self.decay = decay
+        self.turns = -1
         self.memory = self.last = np.zeros(features, np.float32)
 
     def read(self, text: str, action_text: str = "") -> Vector:
         """The observation (3 F + 1,) after `action_text` was answered with `text`; at the opening nothing was said."""
-        action, heard = hash_bag_of_words(action_text, self.features), hash_bag_of_words(text, self.features)
+        action = hash_bag_of_words(action_text, self.features)
+        heard = hash_bag_of_words(text, self.features)
         self.memory = np.float32(self.decay) * self.memory + self.last + action
-        self.last, self.turns = heard, self.turns + 1
+        self.last = heard
+        self.turns = self.turns + 1
         turns = np.array([self.turns / TURNS], np.float32)
         return np.concatenate([heard, action, self.memory, turns], dtype=np.float32)

@@ -103,7 +103,9 @@ def play_expert_game(game: Game, number: int) -> ExpertGame:
         kind = game.environment.host.name if isinstance(game.environment, HostedGame) else "this environment"
         expected = "expected 0 as episodes and as validation"
         raise ConfigError(f"params.yaml: branches.expert_episodes: {kind} has no best_action(); {expected}")
-    observation, rows, cut = json.dumps(game.opening), list[Record](), False
+    observation = json.dumps(game.opening)
+    rows = list[Record]()
+    cut = False
     while True:
         action = expert.best_action()
         turn = game.environment.step(action)

@@ -15,7 +15,8 @@ from tasks.agents.environments.as_gymnasium import Described, join_opening_messa
 from tasks.agents.environments.protocol import Message
 from tasks.agents.environments.vectors import GameReader
 
-DATA, METADATA = Path("data/main_data.hdf5"), Path("data/metadata.json")
+DATA = Path("data/main_data.hdf5")
+METADATA = Path("data/metadata.json")
 VERSION = "0.5.0"  # the format's, as Minari names it
 UNREADABLE = "\N{REPLACEMENT CHARACTER}".encode()  # in the place of the letter 0, which HDF5 keeps in no text
 
@@ -57,8 +58,10 @@ def write_minari_dataset(episodes: Sequence[Transcribed], described: Described, 
 
 def _write_episode(episode: Transcribed, number: int, described: Described, group: h5py.Group) -> None:
     """One episode's numbers, and in `infos` its texts, as TextGame's info has them."""
-    reader, numbers = GameReader(described.features, described.decay), described.numbers
-    texts, action_texts = [join_opening_messages(episode.opening), *episode.observations], ["", *episode.actions]
+    reader = GameReader(described.features, described.decay)
+    numbers = described.numbers
+    texts = [join_opening_messages(episode.opening), *episode.observations]
+    action_texts = ["", *episode.actions]
     last = np.arange(len(episode.actions)) == len(episode.actions) - 1
     group.attrs.update(
         {"id": number, "seed": episode.game, "total_steps": len(episode.actions), "return": float(sum(episode.rewards))}

@@ -97,7 +97,8 @@ def play_games(
         )
     played = acting.play_episodes(model, openings, react, how, generator)
     for episode, transcript, cut in zip(episodes, played.transcripts, played.cut, strict=True):
-        episode.transcript, episode.context_cut = transcript, cut
+        episode.transcript = transcript
+        episode.context_cut = cut
     return episodes
 
 

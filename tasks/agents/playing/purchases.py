@@ -37,7 +37,8 @@ class Bought:
         """Buy one more if it can be paid for."""
         if self.spent + price > dollars:
             return False
-        self.spent, self.number = self.spent + price, self.number + 1
+        self.spent = self.spent + price
+        self.number = self.number + 1
         return True
 
 
@@ -45,7 +46,9 @@ def buy_demonstrations(world: World, tokenizer: Tokenizer, seed: int, dollars: f
     """The expert's episodes, at a price for each turn; DataError where faults of the environment end FAULTY games in a
     row.
     """
-    bought, rows, faulty = Bought(), list[Record](), 0
+    bought = Bought()
+    rows = list[Record]()
+    faulty = 0
     for game in world.stream("train", world.seed + SEEDS * (seed + 1)):
         expert = episode_files.play_expert_game(game, bought.number)
         faulty = 0 if expert.turns else faulty + 1
@@ -63,7 +66,8 @@ def buy_demonstrations(world: World, tokenizer: Tokenizer, seed: int, dollars: f
 
 def buy_teacher_episodes(teacher: GameCollector, tokenizer: Tokenizer, dollars: float, price: float) -> Bought:
     """Episodes of another model, at a price for each turn; in the words of `tokenizer`, which is the learner's."""
-    bought, rows = Bought(), list[Record]()
+    bought = Bought()
+    rows = list[Record]()
     for number, (episode,) in enumerate(_iterate_played_groups(teacher)):
         if not bought.pay_if_affordable(price * len(episode.rewards), dollars):
             break

@@ -24,7 +24,8 @@ def render_learning_curves(policies: Sequence[PolicyEpisodes]) -> dict[str, str]
             if policy.curve is not None:
                 for _, curve in policy.curve.groupby("seed", sort=False):
                     lines.setdefault(policy.name, []).append(_smooth_curve(curve))
-        clones, optimum = [max(policy.best()[1]) for policy in group if not policy.trained], group[0].optimum
+        clones = [max(policy.best()[1]) for policy in group if not policy.trained]
+        optimum = group[0].optimum
         levels = {"best without rewards": max(clones)} if clones else {}
         if lines:
             panels.append(Panel(environment, lines, levels | ({"optimum": optimum} if optimum == optimum else {})))

@@ -19,7 +19,8 @@ from tasks.common import plots
 from tasks.common.estimates import Estimate, estimate_mean_over_seeds
 from tasks.common.plots import Line, Panel
 
-EVENTS, CALLS = ("answered", "right", "told"), "calls"
+EVENTS = ("answered", "right", "told")
+CALLS = "calls"
 BINS = 5
 
 
@@ -174,7 +175,8 @@ def _build_coverage_lines(rows: pd.DataFrame) -> list[Line]:
         ranked = seed_rows[seed_rows["answered"] > 0].sort_values("probability", ascending=False)
         number = np.arange(1, len(ranked) + 1)
         kept = number > len(seed_rows) / 20  # the first few say nothing
-        shares, accuracy = number / len(seed_rows), ranked["right"].cumsum().to_numpy() / number
+        shares = number / len(seed_rows)
+        accuracy = ranked["right"].cumsum().to_numpy() / number
         lines.append((shares[kept].tolist(), accuracy[kept].tolist()))
     return lines
 
@@ -186,7 +188,8 @@ def _build_calibration_lines(rows: pd.DataFrame) -> list[Line]:
 
 def build_knowledge_view(policies: Sequence[PolicyEpisodes]) -> tuple[dict[str, list[KnowledgeRow]], dict[str, str]]:
     """For each environment that counts EVENTS its table, and the plots by name."""
-    tables, drawn = dict[str, list[KnowledgeRow]](), dict[str, str]()
+    tables = dict[str, list[KnowledgeRow]]()
+    drawn = dict[str, str]()
     for environment in dict.fromkeys(policy.environment for policy in policies):
         answers_by_policy = {
             policy.name: build_answer_table(policy) for policy in policies if policy.environment == environment

@@ -84,7 +84,8 @@ class PolicyRow:
 
 def load_policy_episodes(folder: Path, name: str, config: ReportedPolicy) -> PolicyEpisodes:
     """One policy, as agent_returns measured it."""
-    curve, bought = folder / "curves.csv", folder / "bought.json"
+    curve = folder / "curves.csv"
+    bought = folder / "bought.json"
     return PolicyEpisodes(
         name,
         config.environment,

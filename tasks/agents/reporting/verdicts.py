@@ -32,18 +32,19 @@ class AgentVerdict:
 
 def judge_expectation(expected: AgentExpectation, policies: Mapping[str, PolicyEpisodes]) -> AgentVerdict:
     """One expectation."""
-    higher, other = policies[expected.higher], policies[expected.lower]
+    higher = policies[expected.higher]
+    other = policies[expected.lower]
     if expected.by == "learning":
-        ones, others, earned, where = (
-            higher.compute_training_returns(),
-            other.compute_training_returns(),
-            "earns while it learns",
-            "all steps",
-        )
+        ones = higher.compute_training_returns()
+        others = other.compute_training_returns()
+        earned = "earns while it learns"
+        where = "all steps"
         apart = estimate_welch_difference(ones, others)
     else:
-        (at_one, ones), (at_other, others) = higher.best(), other.best()
-        earned, where = "earns", f"temperatures {at_one:g} and {at_other:g}"
+        (at_one, ones) = higher.best()
+        (at_other, others) = other.best()
+        earned = "earns"
+        where = f"temperatures {at_one:g} and {at_other:g}"
         apart = widen_interval_over_games(
             estimate_welch_difference(ones, others),
             higher.compute_game_returns(at_one),

@@ -65,12 +65,11 @@ def play_episodes(
     """
     device = next(model.parameters()).device
     played = EpisodeBatch([Transcript() for _ in openings], [False] * len(openings))
-    rows, cache, turn = (
-        _select_fitting_rows(played, {row: list(opening) for row, opening in enumerate(openings)}, sampling),
-        None,
-        0,
-    )
-    mask, unread = torch.zeros(len(rows), 0, dtype=torch.bool, device=device), {row: list[int]() for row in rows}
+    rows = _select_fitting_rows(played, {row: list(opening) for row, opening in enumerate(openings)}, sampling)
+    cache = None
+    turn = 0
+    mask = torch.zeros(len(rows), 0, dtype=torch.bool, device=device)
+    unread = {row: list[int]() for row in rows}
     while rows:
         for row, tokens in rows.items():
             played.transcripts[row].observe(tokens, turn)
@@ -115,7 +114,8 @@ class _State:
     """A cache, and which of its columns are real in which row."""
 
     def __init__(self, cache: KeyValueCache | None, mask: Tensor) -> None:
-        self.cache, self.mask = cache, mask
+        self.cache = cache
+        self.mask = mask
 
     def read(self, model: CausalLM, tokens: Tensor, real: Tensor) -> Tensor:
         """Pass tokens (n, t) through the model behind what it has read; the logits behind the last: (n, V)."""
@@ -155,7 +155,9 @@ def _sample_actions(
     state.make_room(sampling.max_action_tokens)
     going = torch.ones(len(prompts), dtype=torch.bool, device=uniform.device)
     ends = torch.tensor(sorted(sampling.end_tokens), device=uniform.device)
-    tokens, logps, spoken = list[Tensor](), list[Tensor](), list[Tensor]()
+    tokens = list[Tensor]()
+    logps = list[Tensor]()
+    spoken = list[Tensor]()
     for step in range(sampling.max_action_tokens):
         chosen, values = sample_next_tokens(logits, sampling.temperature, partial(_get_uniform_column, uniform, step))
         tokens.append(chosen)

@@ -90,7 +90,8 @@ def fit(
 def _take_policy_gradient_step(
     policy: CausalLM, experience: AgentExperience, credited: Credited, optimizer: Optimizer, settings: LoopSettings
 ) -> dict[str, float]:
-    rate, whole = optimizer.learning_rate, 0.0
+    rate = optimizer.learning_rate
+    whole = 0.0
     count = len(experience.transcripts)
     for rows in experience.transcripts.parts(torch.arange(count), settings.micro_batch):
         part = experience.transcripts.rows(rows).on(policy)
@@ -113,7 +114,8 @@ def _run_clipped_epochs(
     step: int,
 ) -> dict[str, float]:
     shuffle = torch.Generator().manual_seed(settings.seed * 1_000_003 + step)
-    rate, rows = optimizers[0].learning_rate, list[dict[str, float]]()
+    rate = optimizers[0].learning_rate
+    rows = list[dict[str, float]]()
     for _ in range(settings.epochs):
         order = torch.randperm(len(experience.transcripts), generator=shuffle)
         for some in order.tensor_split(settings.minibatches):

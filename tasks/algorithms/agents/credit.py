@@ -70,7 +70,8 @@ def compute_credit(
         turn_advantages, targets = gae(rewards, values, turn_mask, gamma, lam)
     elif how == "q":
         assert values is not None
-        turn_advantages, targets = values * turn_mask, gae(rewards, values, turn_mask, gamma, lam)[1]
+        turn_advantages = values * turn_mask
+        targets = gae(rewards, values, turn_mask, gamma, lam)[1]
     else:
         turn_advantages = to_go if how == "to_go" else to_go[:, :1].expand_as(to_go) * turn_mask
     turn_advantages = subtract_baseline(
@@ -111,10 +112,12 @@ def _compute_gae_over_tokens(
     acts = transcripts.acts
     order = (~acts).long().sort(dim=1, stable=True).indices[:, : int(acts.sum(1).max())]
     real = acts.gather(1, order)
-    paid, discount = torch.zeros(acts.shape), torch.ones(acts.shape)
+    paid = torch.zeros(acts.shape)
+    discount = torch.ones(acts.shape)
     rows, turns = transcripts.taken.nonzero(as_tuple=True)
     last = transcripts.last[rows, turns]
-    paid[rows, last], discount[rows, last] = rewards[rows, turns], gamma
+    paid[rows, last] = rewards[rows, turns]
+    discount[rows, last] = gamma
     parts = (part.gather(1, order) for part in (paid, values, discount))
     compact, token_values, between = parts
     estimates = gae(compact, token_values, real, between, lam)

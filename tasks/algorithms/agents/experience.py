@@ -65,8 +65,10 @@ def check_experience(experience: AgentExperience) -> None:
 
 def summarise_experience(experience: AgentExperience) -> dict[str, float]:
     """What every step logs of its episodes."""
-    totals, transcripts = experience.rewards.sum(1), experience.transcripts
-    tokens, turns = int(transcripts.acts.sum()), int(transcripts.taken.sum())
+    totals = experience.rewards.sum(1)
+    transcripts = experience.transcripts
+    tokens = int(transcripts.acts.sum())
+    turns = int(transcripts.taken.sum())
     return {
         "return": totals.mean().item(),
         "return_std": totals.std().item() if len(totals) > 1 else 0.0,

@@ -116,12 +116,15 @@ class Transcripts:
 def make_transcripts(episodes: Sequence[Transcript], pad: int) -> Transcripts:
     """Pad episodes to one batch."""
     shape = len(episodes), max(len(episode.tokens) for episode in episodes)
-    tokens, turns = torch.full(shape, pad), torch.zeros(shape, dtype=torch.long)
-    mask, acts = torch.zeros(shape, dtype=torch.bool), torch.zeros(shape, dtype=torch.bool)
+    tokens = torch.full(shape, pad)
+    turns = torch.zeros(shape, dtype=torch.long)
+    mask = torch.zeros(shape, dtype=torch.bool)
+    acts = torch.zeros(shape, dtype=torch.bool)
     for row, episode in enumerate(episodes):
         length = len(episode.tokens)
         tokens[row, :length], turns[row, :length] = torch.tensor(episode.tokens), torch.tensor(episode.turns)
-        acts[row, :length], mask[row, :length] = torch.tensor(episode.acts), True
+        acts[row, :length] = torch.tensor(episode.acts)
+        mask[row, :length] = True
     return Transcripts(tokens, mask, acts, turns)
 
 
@@ -139,7 +142,8 @@ def compute_action_logps(model: CausalLM, transcripts: Transcripts, temperature:
     wanted = transcripts.acts[:, 1:]
     with defer_large_head(model, wanted.numel()) as head:
         logits = model(**transcripts.batch().inputs(), use_cache=False).logits[:, :-1]
-    picked, tokens = logits[wanted], transcripts.tokens[:, 1:][wanted]
+    picked = logits[wanted]
+    tokens = transcripts.tokens[:, 1:][wanted]
     if head is None:
         values = torch.log_softmax(picked.float() / temperature, dim=-1).gather(1, tokens.unsqueeze(1)).squeeze(1)
     else:

@@ -70,11 +70,13 @@ def take_trust_region_step(
     curvature = direction @ product(direction)
     if curvature <= 0:
         return Stepped(0.0, 0.0, 0.0, norm)
-    full, share = direction * (2 * settings.radius / curvature).sqrt(), 1.0
+    full = direction * (2 * settings.radius / curvature).sqrt()
+    share = 1.0
     for _ in range(settings.halvings + 1):
         _set_weights(weights, start + share * full)
         with torch.no_grad():
-            kl, gain = divergence().item(), (surrogate() - before).item()
+            kl = divergence().item()
+            gain = (surrogate() - before).item()
         if kl <= settings.radius and gain > 0:
             return Stepped(kl, gain, share, norm)
         share /= 2
@@ -88,7 +90,8 @@ def conjugate_gradients(product: Callable[[Tensor], Tensor], right: Tensor, iter
     Hestenes and Stiefel 1952; it ends early where the residual is a hundred thousandth of `right`.
     """
     x = torch.zeros_like(right)
-    residual, search = right.clone(), right.clone()
+    residual = right.clone()
+    search = right.clone()
     squared = residual @ residual
     enough = squared * 1e-10
     for _ in range(iterations):

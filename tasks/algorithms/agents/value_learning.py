@@ -19,7 +19,9 @@ def assign_credit(
     """Credit for a batch's tokens, and how well the critic foresaw what followed: its explained variance, where there
     is one.
     """
-    transcripts, values, logged = experience.transcripts, None, dict[str, float]()
+    transcripts = experience.transcripts
+    values = None
+    logged = dict[str, float]()
     if settings.needs_critic:
         assert critic is not None
         read_out = torch.zeros(transcripts.mask.shape)
@@ -60,7 +62,8 @@ def step_critic(
 ) -> float:
     """One step of the critic towards its targets; half the mean squared error over turns, or over tokens."""
     by_token = settings.over == "tokens" and settings.credit == "advantage"
-    count, whole = int((transcripts.acts if by_token else transcripts.taken).sum()), 0.0
+    count = int((transcripts.acts if by_token else transcripts.taken).sum())
+    whole = 0.0
     for rows in transcripts.parts(torch.arange(len(transcripts)), settings.micro_batch):
         part = transcripts.rows(rows).on(critic)
         values = _select_learned_values(critic(part), part, settings)

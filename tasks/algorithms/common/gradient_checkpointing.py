@@ -65,7 +65,8 @@ def recompute_activations(marked: list[nn.Module]) -> Iterator[None]:
         yield
     finally:
         for layer, function in zip(resting, before, strict=True):
-            layer.training, layer._gradient_checkpointing_func = False, function
+            layer.training = False
+            layer._gradient_checkpointing_func = function
 
 
 def _checkpoint_without_dropout(layer: nn.Module, forward: Callable[..., Output], *inputs: Tensor) -> Output:

@@ -22,7 +22,8 @@ SMALLEST = 2**19  # multiplications; with fewer the call costs as much time as o
 @cache
 def uses_onednn() -> bool:
     """Whether large products are oneDNN's; TrainingError if POSTTRAIN_PRODUCTS names a library that torch lacks."""
-    library, available = matmul_backend.get_matmul_library(), torch.backends.mkldnn.is_available()
+    library = matmul_backend.get_matmul_library()
+    available = torch.backends.mkldnn.is_available()
     libraries = [matmul_backend.TORCH, *([matmul_backend.ONEDNN] if available else [])]
     if library not in libraries:
         raise TrainingError(
@@ -129,6 +130,7 @@ def replace_linear_layers(model: Model) -> Model:
         for name, layer in [*parent.named_children()]:
             if type(layer) is nn.Linear:
                 fast = Linear(layer.in_features, layer.out_features, bias=layer.bias is not None, device="meta")
-                fast.weight, fast.bias = layer.weight, layer.bias
+                fast.weight = layer.weight
+                fast.bias = layer.bias
                 setattr(parent, name, fast.train(layer.training))
     return model

@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any
 
 VARIABLE = "POSTTRAIN_PRODUCTS"  # names a library; nothing is measured then
-TORCH, ONEDNN = "torch", "onednn"
+TORCH = "torch"
+ONEDNN = "onednn"
 MARGIN = 0.95  # of torch's time: oneDNN is chosen if it takes less
 SHAPES = ((512, 320, 1280, 8), (64, 576, 1536, 24), (256, 256, 256, 48), (2560, 256, 256, 8))  # .., repetitions
 LONGEST = 300.0  # seconds of the clock for the measurement, which takes a few on an idle machine
@@ -51,7 +52,8 @@ def read_processor_facts() -> dict[str, str]:
 def _load_or_measure_choice() -> str:
     """The choice that is kept for this machine, or else a measurement; torch where nothing can be measured or kept."""
     try:
-        file, machine = _get_cache_file_path(), _describe_machine()
+        file = _get_cache_file_path()
+        machine = _describe_machine()
         return _read_choices(file).get(machine) or _measure_and_save_choice(file, machine)
     except (OSError, RuntimeError, ValueError, ImportError, subprocess.SubprocessError):
         return TORCH  # no room, no home, no torch, or a measurement that failed
@@ -133,7 +135,9 @@ def measure_library_seconds() -> Seconds:
         libraries[ONEDNN] = onednn_linear
     measured: dict[str, list[float]] = {library: [] for library in libraries}
     for rows, inputs, outputs, repetitions in SHAPES:
-        x, weight, bias = torch.ones(rows, inputs), torch.ones(outputs, inputs), torch.ones(outputs)
+        x = torch.ones(rows, inputs)
+        weight = torch.ones(outputs, inputs)
+        bias = torch.ones(outputs)
         factors = [each.requires_grad_() for each in (x, weight, bias)]
         gradient = torch.ones(rows, outputs)
         least = dict.fromkeys(libraries, float("inf"))

@@ -95,7 +95,8 @@ class Optimizer:
         hidden = [p for p in self.parameters if settings.optimizer == "muon" and p.dim() == 2 and id(p) not in outer]
         by_muon = {id(p) for p in hidden}
         rest = [p for p in self.parameters if id(p) not in by_muon]
-        matrices, vectors = [p for p in rest if p.dim() > 1], [p for p in rest if p.dim() <= 1]
+        matrices = [p for p in rest if p.dim() > 1]
+        vectors = [p for p in rest if p.dim() <= 1]
         self.numbered = [*matrices, *vectors, *hidden]
         self.owners = assign_owners(self.numbered) if distributed.is_optimizer_sharded() else []
         local = {id(p) for p, owner in zip(self.numbered, self.owners, strict=False) if owner == distributed.get_rank()}
@@ -108,7 +109,8 @@ class Optimizer:
         self.parts: list[torch.optim.Optimizer] = [AdamW(groups, lr=learning_rate, betas=betas, fused=True)]
         if mine[2]:
             self.parts.append(Muon(mine[2], learning_rate, settings.weight_decay, [local for _, local in self.divided]))
-        self.peak, self.steps_taken = learning_rate, 0
+        self.peak = learning_rate
+        self.steps_taken = 0
         self.factor = make_lr_schedule(settings.schedule, steps, settings.warmup, settings.final_rate)
 
     @property

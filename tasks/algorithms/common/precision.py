@@ -75,7 +75,8 @@ def restore_full_precision(model: Weighted) -> None:
 
 def _move_gradient_to_master(p: Tensor) -> None:
     """Move a weight's gradient to its master: summed there, parts of a batch lose nothing."""
-    gradient, whole = p.grad, get_master_weight(p)
+    gradient = p.grad
+    whole = get_master_weight(p)
     assert gradient is not None
     whole.grad = gradient.float() if whole.grad is None else whole.grad.add_(gradient)
     p.grad = None

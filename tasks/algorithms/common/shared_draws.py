@@ -64,7 +64,9 @@ class UniformDraws:
 
     def __init__(self, generator: torch.Generator, count: int, share: slice, full: float) -> None:
         """Of `count` rows in all this rank has `share`."""
-        self.generator, self.full, self.first = generator, full, share.start
+        self.generator = generator
+        self.full = full
+        self.first = share.start
         self.drawing = torch.arange(count, device=generator.device)  # the rows of the whole batch that draw
         self.left = self.count = count  # the rows of all ranks that go on
 

@@ -121,7 +121,8 @@ def cut_into_micro_batches(completions: Completions, rows: Tensor, size: int) ->
     """
     if not len(rows):
         return ()
-    lengths, owner = completions.mask.sum(1), completions.owner
+    lengths = completions.mask.sum(1)
+    owner = completions.owner
 
     def tokens(parts: tuple[Tensor, ...]) -> int:
         return sum(_count_tokens_read(completions, part) for part in parts)
@@ -168,5 +169,6 @@ def _count_tokens_read(completions: Completions, rows: Tensor) -> int:
     if not len(rows):
         return 0
     prompts = completions.owner[rows].unique()
-    longest, longest_prompt = completions.mask[rows].sum(1).max(), completions.prompt_mask[prompts].sum(1).max()
+    longest = completions.mask[rows].sum(1).max()
+    longest_prompt = completions.prompt_mask[prompts].sum(1).max()
     return len(prompts) * int(longest_prompt) + len(rows) * int(longest)

@@ -24,16 +24,19 @@ def compute_reward_increments(worth: Tensor, is_known: Tensor) -> Tensor:
 
     So a row's rewards add up to its last known worth. A token whose worth is not known gets 0.
     """
-    paid, before = torch.zeros_like(worth), torch.zeros_like(worth[:, 0])
+    paid = torch.zeros_like(worth)
+    before = torch.zeros_like(worth[:, 0])
     for t in range(worth.shape[1]):
         now = torch.where(is_known[:, t], worth[:, t], before)
-        paid[:, t], before = now - before, now
+        paid[:, t] = now - before
+        before = now
     return paid
 
 
 def reward_to_go(rewards: Tensor, mask: Tensor, gamma: float) -> Tensor:
     """G_t = sum over t' >= t of gamma^(t' - t) r_t': (N, L), from rewards (N, L) (Sutton and Barto 2018, eq. 3.8)."""
-    returns, following = torch.zeros_like(rewards), torch.zeros_like(rewards[:, 0])
+    returns = torch.zeros_like(rewards)
+    following = torch.zeros_like(rewards[:, 0])
     for t in reversed(range(rewards.shape[1])):
         following = (rewards[:, t] + gamma * following) * mask[:, t]
         returns[:, t] = following
@@ -48,7 +51,8 @@ def gae(rewards: Tensor, values: Tensor, mask: Tensor, gamma: float | Tensor, la
     discount, or (N, L) the discount between each token and the next.
     """
     values = values * mask
-    advantages, following = torch.zeros_like(rewards), torch.zeros_like(rewards[:, 0])
+    advantages = torch.zeros_like(rewards)
+    following = torch.zeros_like(rewards[:, 0])
     for t in reversed(range(rewards.shape[1])):
         after = values[:, t + 1] if t + 1 < rewards.shape[1] else 0.0
         discount = gamma[:, t] if isinstance(gamma, Tensor) else gamma

@@ -28,7 +28,8 @@ class RoomyLayer(DynamicLayer):  # type: ignore[misc]  # transformers is untyped
         """Write the new tokens' keys and values; returns those of all tokens so far, as views (N, heads, length,
         size).
         """
-        start, count = self.get_seq_length(), key_states.shape[-2]
+        start = self.get_seq_length()
+        count = key_states.shape[-2]
         for buffer, new in zip(self.buffers, (key_states, value_states), strict=True):
             buffer.narrow(2, start, count).copy_(new)  # a slice without room would lose the token in silence
         self._set_views(start + count)
@@ -86,7 +87,8 @@ def compact_cache(cache: KeyValueCache, rows: Tensor, real: Tensor) -> Tensor:
         columns = order.view(len(rows), 1, longest, 1).expand(shape)
         closed = DynamicLayer()
         closed.is_initialized = True
-        closed.keys, closed.values = layer.keys[rows].gather(2, columns), layer.values[rows].gather(2, columns)
+        closed.keys = layer.keys[rows].gather(2, columns)
+        closed.values = layer.values[rows].gather(2, columns)
         cache.layers[index] = closed
     return real.gather(1, order)
 

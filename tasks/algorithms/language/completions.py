@@ -45,7 +45,9 @@ class Completions:
         """The responses at `index` (long or bool) with their own prompts only, padded no further than needed, or else
         as here.
         """
-        owner, tokens, mask = self.owner[index], self.tokens[index], self.mask[index]
+        owner = self.owner[index]
+        tokens = self.tokens[index]
+        mask = self.mask[index]
         kept, owner = owner.unique(return_inverse=True)
         prompt_mask = self.prompt_mask[kept]
         start = 0 if padded else self.prompts.shape[1] - int(prompt_mask.sum(1).max())
@@ -67,9 +69,11 @@ def select_rank_prompts(prompt: Tensor, model: object) -> tuple[Tensor, float]:
     Where ranks divide the model, one that has no prompt has the first, which counts 0; elsewhere it has none.
     """
     prompts = prompt.unique()
-    share, counted = prompts[distributed.get_local_slice(len(prompts))], 1.0
+    share = prompts[distributed.get_local_slice(len(prompts))]
+    counted = 1.0
     if not len(share) and sharding.has_sharded_parts(model):
-        share, counted = prompts[:1], 0.0
+        share = prompts[:1]
+        counted = 0.0
     return share, counted
 
 
@@ -107,7 +111,8 @@ def compute_token_logps(model: CausalLM, completions: Completions, temperature: 
     with defer_large_head(model, responses.mask.numel()) as head:
         logits = _compute_response_logits(model, responses)  # (N, L, V), or states (N, L, D)
     # The softmax over the vocabulary is taken at response tokens only.
-    picked, tokens = logits[responses.mask], responses.tokens[responses.mask]
+    picked = logits[responses.mask]
+    tokens = responses.tokens[responses.mask]
     if head is None:
         distribution = torch.log_softmax(picked.float() / temperature, dim=-1)
         values = distribution.gather(1, tokens.unsqueeze(1)).squeeze(1)
@@ -173,7 +178,8 @@ def _build_prompt_inputs(responses: Completions) -> ModelInputs:
 
 def _build_full_sequence_inputs(responses: Completions) -> ModelInputs:
     """Each response behind a copy of its prompt: (N, P + L)."""
-    prompts, real = responses.prompts[responses.owner], responses.prompt_mask[responses.owner]
+    prompts = responses.prompts[responses.owner]
+    real = responses.prompt_mask[responses.owner]
     mask = torch.cat([real, responses.mask], dim=1)
     return {
         "input_ids": torch.cat([prompts, responses.tokens], dim=1),
@@ -190,7 +196,8 @@ def _expand_cache_to_responses(cache: KeyValueCache, responses: Completions) -> 
 
 
 def _build_response_inputs(responses: Completions, cache: KeyValueCache, tokens: Tensor) -> CachedInputs:
-    seen, mask = responses.prompt_mask[responses.owner], responses.mask[:, : tokens.shape[1]]
+    seen = responses.prompt_mask[responses.owner]
+    mask = responses.mask[:, : tokens.shape[1]]
     return {
         "input_ids": tokens,
         "attention_mask": torch.cat([seen, mask], dim=1).long(),

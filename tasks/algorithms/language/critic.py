@@ -45,6 +45,7 @@ def explained_variance(values: Tensor, returns: Tensor, mask: Tensor) -> float:
     """
     if not mask.any():
         return 0.0
-    truth, error = returns[mask], (returns - values)[mask]
+    truth = returns[mask]
+    error = (returns - values)[mask]
     variance = truth.var(correction=0).item()
     return 1 - error.var(correction=0).item() / variance if variance > 0 else 0.0

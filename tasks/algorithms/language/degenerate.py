@@ -56,7 +56,8 @@ def corrupt_answers(
     mask = torch.zeros(len(rows), longest, dtype=torch.bool)
     for index, (row, kind) in enumerate(zip(rows, kinds, strict=True)):
         made = KINDS[kind](responses.tokens[row][responses.mask[row]], vocabulary, longest, generator)
-        tokens[index, : len(made)], mask[index, : len(made)] = made, True
+        tokens[index, : len(made)] = made
+        mask[index, : len(made)] = True
     return Completions(responses.prompts, responses.prompt_mask, responses.owner[list(rows)], tokens, mask)
 
 
@@ -79,7 +80,9 @@ def add_corrupted_pairs(pairs: Pairs, weight: float, vocabulary: int, generator:
 
     The new pair weighs `weight`; a prompt's own pairs together weigh 1.
     """
-    rows, names, old = select_best_answers(pairs), list(KINDS), pairs.responses
+    rows = select_best_answers(pairs)
+    names = list(KINDS)
+    old = pairs.responses
     drawn = torch.randint(len(names), (len(rows),), generator=generator).tolist()
     made = corrupt_answers(old, rows, [names[kind] for kind in drawn], vocabulary, generator)
     whole = Completions(

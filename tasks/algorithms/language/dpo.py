@@ -114,7 +114,8 @@ def fit(
     names = [name for name in BY_PAIR if reference is not None or name != "logps/chosen_change"]
     nothing = torch.zeros(0, device=next(model.parameters()).device)
     for pairs in batches:
-        loss, part_metrics = 0.0, [dict.fromkeys(names, nothing)]
+        loss = 0.0
+        part_metrics = [dict.fromkeys(names, nothing)]
         for part, counts in iterate_parts_by_prompts(model, pairs, accumulate, dropout=False):
             share = counts * len(part.chosen) / len(pairs.chosen)
             portion, values = _add_gradient(model, part, share, reference, objective)
@@ -144,8 +145,10 @@ def _add_gradient(
         losses = losses + objective.nll * nll
     loss = losses.mean() * share
     loss.backward()
-    rewards, logps = objective.beta * scores.detach(), logps.detach()
-    chosen, rejected = rewards[pairs.chosen], rewards[pairs.rejected]
+    rewards = objective.beta * scores.detach()
+    logps = logps.detach()
+    chosen = rewards[pairs.chosen]
+    rejected = rewards[pairs.rejected]
     columns = {
         "rewards/chosen": chosen,
         "rewards/rejected": rejected,

@@ -131,7 +131,8 @@ def summarise_samples(experience: Experience) -> dict[str, float]:
 
     The entropy is estimated from the samples, so that it costs no further pass.
     """
-    rewards, mask = experience.rewards[experience.judged], experience.completions.mask
+    rewards = experience.rewards[experience.judged]
+    mask = experience.completions.mask
     return {
         "reward": rewards.mean().item() if len(rewards) else 0.0,
         "reward_std": rewards.std().item() if len(rewards) > 1 else 0.0,

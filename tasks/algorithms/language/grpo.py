@@ -147,10 +147,12 @@ def compute_token_advantages(experience: Experience, settings: GrpoSettings) -> 
     each by itself, so that neither's scale matters; they are added with their weights. With centred advantages and no
     process reward this is what outcome supervision does.
     """
-    owner, kind = experience.completions.owner, settings.advantage
+    owner = experience.completions.owner
+    kind = settings.advantage
     if settings.supervision == "outcome":
         return group_advantages(experience.rewards, owner, kind).unsqueeze(1)
-    steps, mask = experience.steps, experience.completions.mask
+    steps = experience.steps
+    mask = experience.completions.mask
     assert steps is not None, "a process reward model judges the steps"
     by_steps = step_advantages(steps.at_ends, mask, owner, kind)
     weight = steps.others_weight.masked_fill(steps.others_weight == 0, 1.0)
@@ -167,7 +169,9 @@ def _update_policy(
     reference: CausalLM | None,
 ) -> dict[str, float]:
     """The step's updates on one batch; the metrics of the last."""
-    batch, beta, bnpo = samples.completions, settings.beta, settings.aggregation == "bnpo"
+    batch = samples.completions
+    beta = settings.beta
+    bnpo = settings.aggregation == "bnpo"
     differs = (advantages != 0).any(1)
     used = samples.ended if settings.mask_truncated else torch.ones_like(samples.ended)
     # Without a KL term a response whose advantage is 0 adds nothing but time; bnpo counts its tokens all the same.
@@ -182,7 +186,8 @@ def _update_policy(
     for update in range(settings.updates):
         step = AccumulatedStep(optimizer, (SAMPLER, WEIGHT, "clip_ratio", *(OF_KL if beta else ())))
         for number, part in enumerate(parts):
-            mask, sampled = part.completions.mask, part.select(samples.logps)
+            mask = part.completions.mask
+            sampled = part.select(samples.logps)
             logps = compute_token_logps(policy, part.completions, settings.temperature)
             if update == 0:
                 old_logps.append(sampled if settings.old_from_sampler else logps.detach())

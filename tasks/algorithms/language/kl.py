@@ -57,7 +57,9 @@ class AdaptiveKl:
     """
 
     def __init__(self, coefficient: float, target: float | None, rate: float) -> None:
-        self.coefficient, self.target, self.rate = coefficient, target, rate
+        self.coefficient = coefficient
+        self.target = target
+        self.rate = rate
 
     def update(self, kl: float) -> None:
         """Take one batch's measured KL into account."""

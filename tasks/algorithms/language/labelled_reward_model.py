@@ -95,13 +95,12 @@ def label_steps(
 
     All steps of the batch weigh the same.
     """
-    target, weight = torch.zeros(*responses.mask.shape, len(targets[0][0])), torch.zeros(responses.mask.shape)
+    target = torch.zeros(*responses.mask.shape, len(targets[0][0]))
+    weight = torch.zeros(responses.mask.shape)
     total = sum(map(len, ends))
     for row, (positions, labels) in enumerate(zip(ends, targets, strict=True)):
-        target[row, list(positions)], weight[row, list(positions)] = (
-            torch.tensor(labels, dtype=torch.float32),
-            1 / total,
-        )
+        target[row, list(positions)] = torch.tensor(labels, dtype=torch.float32)
+        weight[row, list(positions)] = 1 / total
     return Labelled(responses, target, weight, weight > 0)
 
 
@@ -136,11 +135,13 @@ def fit(
     model.train()
     device = next(model.parameters()).device
     for batch in batches:
-        total, hits = 0.0, [torch.zeros(0, dtype=torch.bool, device=device)]
+        total = 0.0
+        hits = [torch.zeros(0, dtype=torch.bool, device=device)]
         for part, counts in iterate_parts_by_prompts(model, batch, accumulate, dropout=True):
             at = part.at
             logits = compute_logits_at(model, part.responses, at)
-            target, weight = part.target[at].to(device), part.weight[at].to(device)
+            target = part.target[at].to(device)
+            weight = part.weight[at].to(device)
             costs = compute_label_losses(logits, target)
             if likelihood:
                 costs = costs + likelihood * target.squeeze(1) * compute_negative_log_probs(model, logits)
@@ -150,7 +151,8 @@ def fit(
             if counts:
                 judged = part.judged[at].to(device)
                 hits.append(is_prediction_right(logits.detach(), target)[judged])
-        norm, all_hits = optimizer.step(), distributed.gather_rows(torch.cat(hits))
+        norm = optimizer.step()
+        all_hits = distributed.gather_rows(torch.cat(hits))
         yield {
             "loss": distributed.sum_values_over_ranks({"loss": total})["loss"],
             "accuracy": all_hits.float().mean().item(),

@@ -13,7 +13,9 @@ from torch import Tensor
 from tasks.algorithms.common import distributed
 from tasks.algorithms.language.completions import Completions, select_rank_prompts
 
-NO_LEVEL, TIED = 4, -1  # in place of a level: nobody said by how much, and that neither is better
+# in place of a level: nobody said by how much, and that neither is better
+NO_LEVEL = 4
+TIED = -1
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,8 @@ class Pairs:
         return self._select_pairs(mask, padded), torch.cat([self.chosen[mask], self.rejected[mask]]).unique(), counted
 
     def _select_pairs(self, mask: Tensor, padded: bool = False) -> "Pairs":
-        chosen, rejected = self.chosen[mask], self.rejected[mask]
+        chosen = self.chosen[mask]
+        rejected = self.rejected[mask]
         rows, inverse = torch.cat([chosen, rejected]).unique(return_inverse=True)
         return Pairs(
             self.responses.rows(rows, padded),

@@ -49,7 +49,8 @@ def gradient_variance(
     weights = [p for p in policy.parameters() if p.requires_grad]
     prompts = torch.arange(len(batch.prompts)).tensor_split(parts)
     sums = {name: [torch.zeros_like(weight, dtype=torch.float32) for weight in weights] for name in advantages}
-    squares, used = dict.fromkeys(advantages, 0.0), 0
+    squares = dict.fromkeys(advantages, 0.0)
+    used = 0
     for some in prompts:
         rows = torch.isin(batch.owner, some).nonzero().squeeze(1)
         if not len(rows):
@@ -58,7 +59,8 @@ def gradient_variance(
         if used % distributed.get_world_size() != distributed.get_rank():
             continue
         micro_batch = batch.rows(rows).on(policy)
-        logps, width = compute_token_logps(policy, micro_batch, temperature), micro_batch.mask.shape[1]
+        logps = compute_token_logps(policy, micro_batch, temperature)
+        width = micro_batch.mask.shape[1]
         for name, values in advantages.items():
             part = values[rows, :width].to(logps.device)
             loss = policy_gradient_loss(logps, part, micro_batch.mask, len(rows))

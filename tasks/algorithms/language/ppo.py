@@ -138,7 +138,8 @@ def fit(
         with sharding.hold_unsharded_model(critic):
             reference_logps = _compute_logps_in_parts(reference, samples, settings)
             values = compute_in_parts(critic, batch, settings.micro_batch)
-        old_logps, coefficient = samples.logps, kl.coefficient
+        old_logps = samples.logps
+        coefficient = kl.coefficient
         if not settings.old_from_sampler:
             with sharding.hold_unsharded_model(policy):
                 old_logps = _compute_logps_in_parts(policy, samples, settings)
@@ -186,13 +187,15 @@ def _run_epochs(
         order = torch.randperm(len(batch), generator=shuffle)
         for rows in order.tensor_split(settings.minibatches):
             tokens = int(batch.mask[rows].sum())
-            policy_step, critic_step = AccumulatedStep(optimizers[0], UPDATED), AccumulatedStep(optimizers[1])
+            policy_step = AccumulatedStep(optimizers[0], UPDATED)
+            critic_step = AccumulatedStep(optimizers[1])
             for part in iterate_batch_parts(policy, batch, cut_if_needed(batch, rows, settings.micro_batch)):
                 share = int(batch.mask[part.rows].sum()) / tokens
                 policy_mean, value_mean, means = _compute_losses(policy, critic, samples, prepared, settings, part)
                 policy_step.backward(part, policy_mean * share, {name: means[name] * share for name in UPDATED})
                 critic_step.backward(part, value_mean * share)
-            metrics, critic_metrics = policy_step.finish(), critic_step.finish()
+            metrics = policy_step.finish()
+            critic_metrics = critic_step.finish()
             if len(rows) or not updates:  # where few responses have a reward, the last minibatches may be empty
                 norms = {"grad_norm": metrics["grad_norm"], "grad_norm/value": critic_metrics["grad_norm"]}
                 updates.append({**{name: metrics[name] for name in UPDATED}, **norms})
@@ -209,12 +212,15 @@ def _compute_losses(
     part: BatchPart,
 ) -> tuple[Tensor, Tensor, dict[str, float]]:
     """The policy's and the critic's loss on a part of a minibatch, and METRICS of it, all means over its tokens."""
-    mask, old_logps = part.completions.mask, part.select(prepared.old_logps)
+    mask = part.completions.mask
+    old_logps = part.select(prepared.old_logps)
     logps = compute_token_logps(policy, part.completions, settings.temperature)
-    advantages, clip = part.select(prepared.advantages), settings.clip_ratio
+    advantages = part.select(prepared.advantages)
+    clip = settings.clip_ratio
     per_token, clipped = clipped_policy_loss(logps, old_logps, advantages, clip, clip)
     policy_mean = masked_mean(per_token * part.select(prepared.weights), mask)
-    old_values, returns = part.select(prepared.old_values), part.select(prepared.returns)
+    old_values = part.select(prepared.old_values)
+    returns = part.select(prepared.returns)
     value_mean = masked_mean(
         clipped_value_loss(critic(part.completions), old_values, returns, settings.clip_value), mask
     )

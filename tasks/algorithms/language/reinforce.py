@@ -68,7 +68,9 @@ class RunningMean:
     """The running mean of returns: 0 before the first batch, then it starts from that batch's mean."""
 
     def __init__(self, rate: float) -> None:
-        self.rate, self.value, self.batches = rate, 0.0, 0
+        self.rate = rate
+        self.value = 0.0
+        self.batches = 0
 
     def update(self, batch: float) -> None:
         """Take a batch's mean return into account, after it has been used."""
@@ -81,7 +83,8 @@ class RunningMean:
 
     def load_state_dict(self, state: Mapping[str, Tensor], /) -> None:
         """Load what `state_dict` returned."""
-        self.value, self.batches = state["value"][0].item(), int(state["value"][1])
+        self.value = state["value"][0].item()
+        self.batches = int(state["value"][1])
 
 
 def fit(
@@ -152,13 +155,16 @@ def _update_policy(
     policy: CausalLM, samples: Experience, advantages: Tensor, optimizer: Optimizer, settings: ReinforceSettings
 ) -> dict[str, float]:
     """One step along the batch's policy gradient."""
-    batch, cap = samples.completions, settings.importance_cap
+    batch = samples.completions
+    cap = settings.importance_cap
     names = (SAMPLER,) if cap is None else (SAMPLER, WEIGHT)
     step = AccumulatedStep(optimizer, names)
     for part in iterate_batch_parts(policy, batch, _cut(batch, settings)):
-        mask, sampled = part.completions.mask, part.select(samples.logps)
+        mask = part.completions.mask
+        sampled = part.select(samples.logps)
         logps = compute_token_logps(policy, part.completions, settings.temperature)
-        paid, sums = part.select(advantages), {SAMPLER: sum_logp_differences(logps, sampled, mask)}
+        paid = part.select(advantages)
+        sums = {SAMPLER: sum_logp_differences(logps, sampled, mask)}
         if cap is not None:
             weights = importance_weights(logps, sampled, cap)
             paid = paid * weights
@@ -174,7 +180,8 @@ def _update_critic(
     critic: Critic, batch: Completions, returns: Tensor, optimizer: Optimizer, settings: ReinforceSettings
 ) -> float:
     """One step of the critic towards the returns: half the mean squared error over tokens."""
-    tokens, step = batch.mask.sum(), AccumulatedStep(optimizer)
+    tokens = batch.mask.sum()
+    step = AccumulatedStep(optimizer)
     for part in iterate_batch_parts(critic, batch, _cut(batch, settings)):
         mask = part.completions.mask
         errors = (critic(part.completions) - part.select(returns)) * mask

@@ -61,7 +61,8 @@ def score_responses(model: CausalLMWithBody, responses: Completions) -> Tensor:
     """
     objective = getattr(model.config, OBJECTIVE, None)
     if objective == "process":
-        at, how = step_rewards.find_model_step_ends(model, responses), getattr(model.config, step_rewards.STEP_SCORE)
+        at = step_rewards.find_model_step_ends(model, responses)
+        how = getattr(model.config, step_rewards.STEP_SCORE)
         return step_rewards.combine_step_scores(step_rewards.score_steps(model, responses), at, how)
     if objective == "outcome":
         return step_rewards.compute_logits_at(model, responses, responses.last).squeeze(1).sigmoid()
@@ -123,12 +124,16 @@ def fit(
     by_level = torch.tensor([*margins, 0.0, 0.0], device=device)  # the last two for NO_LEVEL and TIED
     nothing = torch.zeros(0, device=device)
     for pairs in batches:
-        total, part_metrics = 0.0, [{"accuracy": nothing, "margin": nothing}]
+        total = 0.0
+        part_metrics = [{"accuracy": nothing, "margin": nothing}]
         for part, counts in iterate_parts_by_prompts(model, pairs, accumulate, dropout=True):
             scores = score_responses(model, part.responses)
-            chosen, rejected = scores[part.chosen], scores[part.rejected]
-            weight, level = part.weight.to(scores.device), part.level.to(scores.device)
-            of_weight, of_pairs = part.weight.sum() / pairs.weight.sum(), len(part.chosen) / len(pairs.chosen)
+            chosen = scores[part.chosen]
+            rejected = scores[part.rejected]
+            weight = part.weight.to(scores.device)
+            level = part.level.to(scores.device)
+            of_weight = part.weight.sum() / pairs.weight.sum()
+            of_pairs = len(part.chosen) / len(pairs.chosen)
             shares = of_weight.item() * counts, of_pairs * counts
             tied = level == TIED
             loss = pair_loss(chosen, rejected, weight, by_level[level], centering, shares, tied)

@@ -103,7 +103,8 @@ def _sample_batch(
     uniform: UniformDraws,
     lay_out: Callable[[KeyValueCache, Tensor, int], None],
 ) -> Rollouts:
-    device, (temperature, top_p) = uniform.generator.device, distribution
+    device = uniform.generator.device
+    (temperature, top_p) = distribution
     padded, real = (part.to(device) for part in pad_left(prompts, 0))
     positions = (real.cumsum(1) - 1).clamp(min=0)
     first = model(
@@ -127,9 +128,11 @@ def _sample_batch(
     going = torch.ones(rows, dtype=torch.bool, device=device)  # rows of the running batch that have not ended
     for t in range(max_new_tokens):
         chosen, logp = sample_next_tokens(logits, temperature, partial(uniform, slots), top_p)
-        tokens[slots[going], t], logps[slots[going], t] = chosen[going], logp[going]
+        tokens[slots[going], t] = chosen[going]
+        logps[slots[going], t] = logp[going]
         stopped = going & torch.isin(chosen, ends)
-        lengths[slots[stopped]], ended[slots[stopped]] = t + 1, True
+        lengths[slots[stopped]] = t + 1
+        ended[slots[stopped]] = True
         going &= ~stopped
         left = int(going.sum())
         if temperature:
@@ -138,7 +141,10 @@ def _sample_batch(
             break
         if left < FULL * len(going):  # rows that have ended leave the batch
             cache.batch_select_indices(going.nonzero().squeeze(1))
-            slots, chosen, attention, position = slots[going], chosen[going], attention[going], position[going]
+            slots = slots[going]
+            chosen = chosen[going]
+            attention = attention[going]
+            position = position[going]
             going = going[going]
         position = position + 1
         step = model(

@@ -83,14 +83,17 @@ def pack_documents(rows: Sequence[Sequence[tuple[Sequence[int], Sequence[bool]]]
     """
     shape = (len(rows), max(sum(len(tokens) for tokens, _ in row) for row in rows))
     tokens = torch.full(shape, pad)
-    attention, learned = torch.zeros(shape, dtype=torch.bool), torch.zeros(shape, dtype=torch.bool)
+    attention = torch.zeros(shape, dtype=torch.bool)
+    learned = torch.zeros(shape, dtype=torch.bool)
     document = torch.full(shape, -1)
     for number, row in enumerate(rows):
         start = 0
         for index, (ids, mask) in enumerate(row):
             end = start + len(ids)
             tokens[number, start:end], learned[number, start:end] = torch.tensor(ids), torch.tensor(mask)
-            learned[number, start], attention[number, start:end], document[number, start:end] = False, True, index
+            learned[number, start] = False
+            attention[number, start:end] = True
+            document[number, start:end] = index
             start = end
     return SequenceBatch(tokens, attention, learned, document if any(len(row) > 1 for row in rows) else None)
 
@@ -121,7 +124,8 @@ def make_sequence_batch(
     lengths = [len(p) + len(r) for p, r in zip(prompts, responses, strict=True)]
     shape = (len(lengths), max(lengths))
     tokens = torch.full(shape, pad)
-    attention, response = torch.zeros(shape, dtype=torch.bool), torch.zeros(shape, dtype=torch.bool)
+    attention = torch.zeros(shape, dtype=torch.bool)
+    response = torch.zeros(shape, dtype=torch.bool)
     for row, (p, r) in enumerate(zip(prompts, responses, strict=True)):
         tokens[row, : lengths[row]] = torch.tensor([*p, *r])
         attention[row, : lengths[row]] = True

@@ -37,10 +37,12 @@ def cross_entropy_and_accuracy(model: CausalLM, batch: SequenceBatch) -> tuple[T
     with defer_large_head(model, batch.tokens.numel()) as head:
         logits = model(**batch.inputs(), use_cache=False).logits
     wanted = batch.response[:, 1:]
-    picked, targets = logits[:, :-1][wanted], batch.tokens[:, 1:][wanted]
+    picked = logits[:, :-1][wanted]
+    targets = batch.tokens[:, 1:][wanted]
     if head is None:
         picked = picked.float()
-        loss, first = torch.nn.functional.cross_entropy(picked, targets), picked.argmax(dim=-1)
+        loss = torch.nn.functional.cross_entropy(picked, targets)
+        first = picked.argmax(dim=-1)
     else:  # `logits` are states (B, T, D)
         logps, first = compute_chunked_logps(head, picked, targets)
         loss = -logps.mean()
@@ -113,11 +115,9 @@ def evaluate_held_out_loss(model: CausalLM, batches: Iterable[SequenceBatch]) ->
         for batch in islice(batches, distributed.get_rank(), None, distributed.get_world_size()):
             tokens = batch.response[:, 1:].sum().item()
             batch_loss, batch_accuracy = cross_entropy_and_accuracy(model, batch)
-            loss, accuracy, count = (
-                loss + batch_loss.item() * tokens,
-                accuracy + batch_accuracy.item() * tokens,
-                count + tokens,
-            )
+            loss = loss + batch_loss.item() * tokens
+            accuracy = accuracy + batch_accuracy.item() * tokens
+            count = count + tokens
     totals = distributed.sum_values_over_ranks({"loss": loss, "accuracy": accuracy, "count": count})
     return {
         "eval_loss": totals["loss"] / totals["count"],

@@ -19,7 +19,9 @@ from transformers.cache_utils import DynamicLayer
 from tasks.algorithms.language.cache import RoomyLayer, reserve_cache_room
 from tasks.algorithms.language.causal_lm import CausalLM, KeyValueCache, SwitchableAttention
 
-SDPA, NAME = "sdpa", "shared_prompts"  # torch's attention, and this one, as transformers knows them
+# torch's attention, and this one, as transformers knows them
+SDPA = "sdpa"
+NAME = "shared_prompts"
 
 
 class SharedLayer(DynamicLayer):  # type: ignore[misc]  # transformers is untyped
@@ -28,7 +30,8 @@ class SharedLayer(DynamicLayer):  # type: ignore[misc]  # transformers is untype
     def __init__(self, keys: Tensor, values: Tensor, rows: Tensor, room: int) -> None:
         super().__init__()
         self.is_initialized = True
-        self.keys, self.values = keys, values
+        self.keys = keys
+        self.values = values
         self.own = RoomyLayer(keys[:, :, :0], values[:, :, :0], rows, room)
         self._set_row_slots(rows)
 
@@ -52,13 +55,13 @@ class SharedLayer(DynamicLayer):  # type: ignore[misc]  # transformers is untype
 
     def attend(self, query: Tensor, mask: Tensor | None, scaling: float | None) -> Tensor:
         """Attention of one token a row, query (N, heads, 1, size) and mask (N, 1, 1, length): (N, 1, heads, size)."""
-        rows, heads, size = len(query), query.shape[1], query.shape[3]
+        rows = len(query)
+        heads = query.shape[1]
+        size = query.shape[3]
         # Query heads that share a key head are further queries of it: (N, key heads, queries, size).
         query = query.reshape(rows, self.keys.shape[1], -1, size) * (size**-0.5 if scaling is None else scaling)
-        prompt, response = (
-            self._ungroup_rows(self._group_rows_by_prompt(query) @ self.keys.mT),
-            query @ self.own.keys.mT,
-        )
+        prompt = self._ungroup_rows(self._group_rows_by_prompt(query) @ self.keys.mT)
+        response = query @ self.own.keys.mT
         scores = torch.cat([prompt, response], dim=-1)  # (N, key heads, queries, length)
         if mask is not None:
             scores = scores.masked_fill(~mask, -torch.inf)
@@ -73,7 +76,8 @@ class SharedLayer(DynamicLayer):  # type: ignore[misc]  # transformers is untype
         """
         kept, self.owner, counts = rows.unique(return_inverse=True, return_counts=True)
         self.keys, self.values = (part if len(kept) == len(part) else part[kept] for part in (self.keys, self.values))
-        order, before = self.owner.argsort(stable=True), counts.cumsum(0) - counts
+        order = self.owner.argsort(stable=True)
+        before = counts.cumsum(0) - counts
         rank = torch.empty_like(rows)
         rank[order] = torch.arange(len(rows), device=rows.device) - before[self.owner[order]]
         self.samples = int(counts.max())

@@ -35,7 +35,8 @@ BLANKS = "reward_blanks"  # the tokens that show nothing: white space, and speci
 
 def find_step_ends(completions: Completions, breaks: Sequence[int], blanks: Sequence[int]) -> Tensor:
     """True at the last token of each step: (N, L). `breaks` hold a line break, `blanks` nothing that is seen."""
-    tokens, mask = completions.tokens, completions.mask
+    tokens = completions.tokens
+    mask = completions.mask
     shown = (mask & ~_mask_token_ids(tokens, blanks)).cumsum(dim=1)  # so many tokens up to here that are seen
     broken = mask & _mask_token_ids(tokens, breaks)
     by_breaks = torch.where(broken, shown, 0).cummax(dim=1).values

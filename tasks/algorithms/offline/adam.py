@@ -13,7 +13,8 @@ class Adam:
     """Adam (arXiv:1412.6980) on these parameters, in one fused call a step; `clip` bounds the gradient's norm."""
 
     def __init__(self, parameters: Iterable[nn.Parameter], learning_rate: float, clip: float | None = None) -> None:
-        self.parameters, self.clip = list(parameters), clip
+        self.parameters = list(parameters)
+        self.clip = clip
         self.adam: torch.optim.Optimizer = torch.optim.Adam(self.parameters, learning_rate, fused=True)
 
     def step(self, loss: Tensor) -> None:
@@ -55,7 +56,11 @@ class AdamW(Adam):
     ) -> None:
         super().__init__(parameters, learning_rate, clip)
         self.adam = torch.optim.AdamW(self.parameters, learning_rate, weight_decay=weight_decay, fused=True)
-        self.peak, self.warmup, self.steps, self.last, self.steps_taken = learning_rate, warmup, steps, last, 0
+        self.peak = learning_rate
+        self.warmup = warmup
+        self.steps = steps
+        self.last = last
+        self.steps_taken = 0
 
     @property
     def learning_rate(self) -> float:

@@ -102,7 +102,8 @@ def fit(
         if agent.updates % settings.refresh_every == 0:
             refresh_returns_and_weights(agent, transitions, settings)
         rows = torch.randint(len(transitions), (batch_size,), generator=generator).to(transitions.device)
-        observations, weights = transitions.observations[rows], agent.weights[rows]
+        observations = transitions.observations[rows]
+        weights = agent.weights[rows]
         value_loss = (agent.value(observations).squeeze(-1) - agent.returns[rows]).square().mean()
         optimizers["value"].step(value_loss)
         log_likelihood = agent.policy.log_likelihood(observations, transitions.actions[rows])

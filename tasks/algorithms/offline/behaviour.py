@@ -54,7 +54,9 @@ class RunningMoments:
     """Mean and variance of all that was seen so far (Chan et al. 1979)."""
 
     def __init__(self, *shape: int) -> None:
-        self.count, self.mean, self.variance = 0, torch.zeros(shape), torch.ones(shape)
+        self.count = 0
+        self.mean = torch.zeros(shape)
+        self.variance = torch.ones(shape)
 
     def add(self, values: Tensor) -> None:
         """Add values (N, *shape)."""
@@ -62,7 +64,8 @@ class RunningMoments:
         gap = values.mean(0) - self.mean
         squares = self.variance * self.count + values.var(0, correction=0) * len(values)
         self.variance = (squares + gap.square() * self.count * len(values) / count) / count
-        self.mean, self.count = self.mean + gap * len(values) / count, count
+        self.mean = self.mean + gap * len(values) / count
+        self.count = count
 
 
 def compute_gae(
@@ -70,7 +73,8 @@ def compute_gae(
 ) -> Tensor:
     """GAE, (T, n): sums end with an episode; the value after its end counts unless the episode terminated."""
     deltas = rewards + gamma * next_values * ~rollout.terminated - values
-    result, follows = torch.empty_like(deltas), torch.zeros_like(deltas[0])
+    result = torch.empty_like(deltas)
+    follows = torch.zeros_like(deltas[0])
     for step in reversed(range(len(deltas))):
         follows = deltas[step] + gamma * lam * follows * ~rollout.ended[step]
         result[step] = follows
@@ -103,7 +107,8 @@ def fit(
     generator: torch.Generator,
 ) -> Iterator[dict[str, Tensor]]:
     """Train both in place; `collect` plays with the current policy. Yields the metrics (METRICS) of each update."""
-    seen, gains = RunningMoments(policy.spaces.observation), RunningMoments()
+    seen = RunningMoments(policy.spaces.observation)
+    gains = RunningMoments()
     gain = torch.zeros(0)
     for update in range(settings.updates):
         optimizer.adam.param_groups[0]["lr"] = settings.learning_rate * (1 - update / settings.updates)
@@ -141,9 +146,11 @@ def _prepare_training_tensors(
     policy: Behaviour, critic: Tanh, rollout: Rollout, rewards: Tensor, settings: BehaviourSettings
 ) -> list[Tensor]:
     """What `loss` takes, of all T * n steps; advantages normalised."""
-    values, next_values = critic(rollout.observations).squeeze(-1), critic(rollout.next_observations).squeeze(-1)
+    values = critic(rollout.observations).squeeze(-1)
+    next_values = critic(rollout.next_observations).squeeze(-1)
     gains = compute_gae(rollout, rewards, values, next_values, settings.gamma, settings.lam)
-    observations, actions = rollout.observations.flatten(0, 1), rollout.actions.flatten(0, 1)
+    observations = rollout.observations.flatten(0, 1)
+    actions = rollout.actions.flatten(0, 1)
     logps, _ = policy.log_likelihood(observations, actions)
     scaled = (gains - gains.mean()) / (gains.std() + 1e-8)
     return [observations, actions, logps, scaled.flatten(), (gains + values).flatten()]

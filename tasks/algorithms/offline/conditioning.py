@@ -39,7 +39,8 @@ class Conditioned:
 
     def __init__(self, model: ConditionedModel, target: float) -> None:
         """`model` is a DecisionTransformer; `target` is the return to ask for, in the environment's own units."""
-        self.model, self.target = model, target
+        self.model = model
+        self.target = target
 
     def begin(self, episodes: int) -> None:
         """Forget what was played before."""

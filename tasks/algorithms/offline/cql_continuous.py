@@ -58,7 +58,8 @@ class CQLAgent(nn.Module):
 
     def __init__(self, spaces: Spaces, hidden: Sequence[int], critics: int, observations: Tensor, alpha: float) -> None:
         super().__init__()
-        self.policy, self.critics = SquashedGaussian(spaces, hidden), Critics(spaces, hidden, critics)
+        self.policy = SquashedGaussian(spaces, hidden)
+        self.critics = Critics(spaces, hidden, critics)
         for network in (self.policy, self.critics):
             network.normaliser.fit(observations)
         self.targets = deepcopy(self.critics).requires_grad_(False)
@@ -108,7 +109,8 @@ def critic_loss(
         assert isinstance(batch, Referenced), "Cal-QL needs to know what was earned"
         uniform, of_policy = proposed.split([settings.samples, 2 * settings.samples], dim=1)
         proposed = torch.cat([uniform, of_policy.maximum(batch.reference)], dim=1)
-    error, terms = sum_mean_squared_errors(q, targets), conservative_penalty(proposed, densities, q)
+    error = sum_mean_squared_errors(q, targets)
+    terms = conservative_penalty(proposed, densities, q)
     loss = error + (agent.alpha().detach() * terms).sum()
     term = terms.detach().mean()
     return loss, term, {"td_error": error.detach(), "conservative": term, "q": q.detach().mean()}

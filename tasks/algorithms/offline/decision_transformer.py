@@ -40,7 +40,11 @@ class DecisionTransformer(nn.Module):
         play.
         """
         super().__init__()
-        self.spaces, self.context, self.timesteps, self.scale, self.targets = spaces, context, timesteps, scale, targets
+        self.spaces = spaces
+        self.context = context
+        self.timesteps = timesteps
+        self.scale = scale
+        self.targets = targets
         self.sizes: dict[str, object] = {
             "trunk": trunk.sizes,
             "context": context,
@@ -87,7 +91,8 @@ class DecisionTransformer(nn.Module):
 def action_prediction_loss(model: DecisionTransformer, windows: Windows) -> tuple[Tensor, dict[str, Tensor]]:
     """The mean over the steps that are no padding, a scalar with gradient, and its metrics."""
     outputs = model(windows.returns_to_go, windows.observations, windows.actions, windows.timesteps)
-    predicted, wanted = outputs[windows.valid], windows.actions[windows.valid]
+    predicted = outputs[windows.valid]
+    wanted = windows.actions[windows.valid]
     if model.spaces.discrete:
         value = functional.cross_entropy(predicted, wanted)
         agreement = (predicted.detach().argmax(-1) == wanted).float().mean()
@@ -112,6 +117,7 @@ def fit(
         value, metrics = action_prediction_loss(model, windows)
         if auxiliary is not None:
             beside = auxiliary()
-            value, metrics["language_loss"] = value + weight * beside, beside.detach()
+            value = value + weight * beside
+            metrics["language_loss"] = beside.detach()
         optimizer.step(value)
         yield metrics

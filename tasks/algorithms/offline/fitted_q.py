@@ -62,7 +62,8 @@ class Evaluators(nn.Module):
 
     def __init__(self, spaces: Spaces, hidden: Sequence[int], seeds: Sequence[int]) -> None:
         super().__init__()
-        self.spaces, self.normaliser = spaces, Normaliser(spaces.observation)
+        self.spaces = spaces
+        self.normaliser = Normaliser(spaces.observation)
         sizes = (spaces.observation, spaces.action) if spaces.discrete else (spaces.observation + spaces.action, 1)
         members = []
         for seed in seeds:
@@ -99,7 +100,8 @@ def fit(
     metrics (S,).
     """
     critics.normaliser.fit(data.observations)
-    target, optimizer = deepcopy(critics.layers), Adam(critics.layers.parameters(), learning_rate)
+    target = deepcopy(critics.layers)
+    optimizer = Adam(critics.layers.parameters(), learning_rate)
     # The policies are deterministic, so once is enough.
     following = torch.cat([compute_policy_actions(policy, data.next_observations) for policy in policies])
     offsets = len(data) * torch.arange(len(policies), device=data.device).unsqueeze(1)
@@ -176,7 +178,9 @@ def fit_until_converged(
 
     One that settles before the others is trained on beside them; its curve and its estimate end where it settled.
     """
-    every, left, remaining = ceil(window / PARTS), most, iter(steps)
+    every = ceil(window / PARTS)
+    left = most
+    remaining = iter(steps)
     curves: list[list[dict[str, float]]] = [[] for _ in policies]
     histories: list[list[float]] = [[] for _ in policies]
     while left and not all(has_converged(history, tolerance) for history in histories):

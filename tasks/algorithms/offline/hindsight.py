@@ -60,7 +60,8 @@ def relabel_goals(batch: TransitionBatch, achieved: Tensor, goals: Goals) -> Tra
 
     What ended otherwise than at its goal still ends.
     """
-    observations, following = batch.observations.clone(), batch.next_observations.clone()
+    observations = batch.observations.clone()
+    following = batch.next_observations.clone()
     observations[:, goals.desired] = achieved
     following[:, goals.desired] = achieved
     reached = following[:, goals.achieved]
@@ -83,7 +84,8 @@ def iterate_relabelled_copies(
     """The T transitions of one whole episode, once for each copy."""
     count = len(episode.rewards)
     rows = torch.arange(count, device=episode.device)
-    first, last = torch.zeros_like(rows), torch.full_like(rows, count - 1)
+    first = torch.zeros_like(rows)
+    last = torch.full_like(rows, count - 1)
     for _ in range(hindsight.copies):
         later = choose_goal_rows(hindsight.strategy, rows, first, last, generator)
         yield relabel_goals(episode, episode.next_observations[later, hindsight.goals.achieved], hindsight.goals)
@@ -100,7 +102,8 @@ class Relabelled:
 
     def batches(self, size: int, generator: torch.Generator) -> Iterator[TransitionBatch]:
         """Batches of `size` transitions, drawn uniformly with replacement, without end."""
-        data, first = self.data, self.data.starts[self.data.episode]
+        data = self.data
+        first = self.data.starts[self.data.episode]
         last = first + self.data.lengths[self.data.episode] - 1
         while True:
             rows = torch.randint(len(data), (size,), generator=generator).to(data.device)

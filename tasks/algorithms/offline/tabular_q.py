@@ -34,7 +34,8 @@ class QTable(nn.Module):
 
     def __init__(self, spaces: Spaces, states: int, gamma: float) -> None:
         super().__init__()
-        self.spaces, self.gamma = spaces, gamma
+        self.spaces = spaces
+        self.gamma = gamma
         self.register_buffer("states", torch.zeros(states, spaces.observation))
         self.register_buffer("counts", torch.zeros((states, spaces.action), dtype=torch.long))
         self.register_buffer("q", torch.zeros((states, spaces.action), dtype=torch.double))
@@ -116,8 +117,10 @@ def fit(
     states wherever rewards are negative. gamma < 1 makes the sweeps converge.
     """
     cells = states * made.spaces.action + data.actions
-    rewards, going_on = data.rewards.double(), made.gamma * (~data.terminated).double()
-    value, change = torch.where(made.left(), 0.0, made.lowest), torch.inf
+    rewards = data.rewards.double()
+    going_on = made.gamma * (~data.terminated).double()
+    value = torch.where(made.left(), 0.0, made.lowest)
+    change = torch.inf
     while change > tolerance:
         sums = torch.zeros(made.q.numel(), dtype=torch.double).index_add_(
             0, cells, rewards + going_on * value[next_states]

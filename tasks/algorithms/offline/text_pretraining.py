@@ -20,7 +20,8 @@ class Text(nn.Module):
     def __init__(self, tokens: Tensor, positions: Tensor, head: Tensor | None = None) -> None:
         """Takes copies of (V, W), (C, W) and (V, W); without `head` the output matrix is that of the tokens."""
         super().__init__()
-        self.tokens, self.positions = nn.Parameter(tokens.clone()), nn.Parameter(positions.clone())
+        self.tokens = nn.Parameter(tokens.clone())
+        self.positions = nn.Parameter(positions.clone())
         self.head = self.tokens if head is None else nn.Parameter(head.clone())
 
     def loss(self, trunk: Trunk, rows: Tensor) -> Tensor:

@@ -29,8 +29,10 @@ class EpisodeWindows:
     def __init__(self, transitions: Transitions, context: int) -> None:
         self.longest = int(transitions.lengths.max())
         self.context = min(context, self.longest)  # more would be padding in every window
-        self.returns_to_go, self.timesteps = transitions.returns_to_go(), transitions.timesteps
-        self.observations, self.actions = transitions.observations, transitions.actions
+        self.returns_to_go = transitions.returns_to_go()
+        self.timesteps = transitions.timesteps
+        self.observations = transitions.observations
+        self.actions = transitions.actions
         self.left = transitions.lengths[transitions.episode] - self.timesteps  # (N,) this step included
 
     def cut(self, starts: Tensor) -> Windows:
@@ -50,6 +52,7 @@ class EpisodeWindows:
 
         So an episode is drawn in proportion to its length, and a start in it uniformly, as in the paper.
         """
-        count, device = len(self.left), self.left.device
+        count = len(self.left)
+        device = self.left.device
         while True:
             yield self.cut(torch.randint(count, (size,), generator=generator).to(device))

@@ -54,7 +54,8 @@ def _build_learner(
         "critics": Adam(agent.critics.parameters(), config.critic_learning_rate),
         "policy": Adam(agent.policy.parameters(), config.learning_rate),
     }
-    settings, batches = build_settings(config, td3.Td3Settings), explorer.batches(config.batch_size)
+    settings = build_settings(config, td3.Td3Settings)
+    batches = explorer.batches(config.batch_size)
     steps = td3.fit(agent, optimizers, batches, settings, td3.policy_loss, generator)
     return Learner(agent.policy, {"agent": agent, "explorer": explorer, **optimizers}, steps)
 

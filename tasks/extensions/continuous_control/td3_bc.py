@@ -28,7 +28,8 @@ def run(config: Td3BcConfig, transitions: Path, out: Path) -> Metrics:
             "critics": Adam(agent.critics.parameters(), config.critic_learning_rate),
             "policy": Adam(agent.policy.parameters(), config.learning_rate),
         }
-        settings, loss = build_settings(config, td3.Td3Settings), partial(td3_bc.policy_loss, alpha=config.alpha)
+        settings = build_settings(config, td3.Td3Settings)
+        loss = partial(td3_bc.policy_loss, alpha=config.alpha)
         steps = td3.fit(agent, optimizers, data.batches(config.batch_size, generator), settings, loss, generator)
         return Learner(agent.policy, {"agent": agent, **optimizers}, steps)
 

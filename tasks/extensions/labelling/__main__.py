@@ -88,7 +88,8 @@ def import_judgements(options: argparse.Namespace) -> None:
     from tasks.language.judgements.judgement_log import Writer
     from tasks.language.judgements.lines import Item, Judgement
 
-    lines, added = exchange.load_tool_judgements(options.path, options.tool, options.tool, format_current_time()), 0
+    lines = exchange.load_tool_judgements(options.path, options.tool, options.tool, format_current_time())
+    added = 0
     with Writer(options.record) as writer:
         for line in lines:
             if isinstance(line, Item) and line.item not in writer.record.items:

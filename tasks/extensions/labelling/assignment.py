@@ -134,7 +134,8 @@ class Assignment:
         self, record: JudgementRecord, judgements: Sequence[Judgement], person: str, counts: Mapping[str, set[str]]
     ) -> list[str]:
         """Items that want one more person and that this one may get."""
-        judged, skipped = {line.item for line in judgements}, self._count_skips(record, person)
+        judged = {line.item for line in judgements}
+        skipped = self._count_skips(record, person)
         return [
             item
             for item in self._wanted
@@ -145,7 +146,8 @@ class Assignment:
 
     def _find_item_to_repeat(self, record: JudgementRecord, judgements: Sequence[Judgement], person: str) -> str | None:
         """An item that the person judged once, long enough ago."""
-        judged, skipped = Counter(line.item for line in judgements), self._count_skips(record, person)
+        judged = Counter(line.item for line in judgements)
+        skipped = self._count_skips(record, person)
         old = [line.item for line in judgements[: max(0, len(judgements) - self.settings.gap)]]
         again = [item for item in old if judged[item] == 1 and not skipped[item] and self.items[item].gold is None]
         return min(again, key=self._get_item_sort_keys(person).__getitem__) if again else None

@@ -17,7 +17,8 @@ from markdown_it.utils import EnvType, OptionsDict
 
 from tasks.extensions.labelling.mathematics import MOST, convert_latex_to_mathml
 
-IN_LINE, ON_ITS_OWN = "formula", "formula_block"
+IN_LINE = "formula"
+ON_ITS_OWN = "formula_block"
 CLOSING = {"$$": "$$", r"\[": r"\]", r"\(": r"\)"}
 LINES = 50  # of a formula on its own; without a bound, openings without an end would take time by their square
 DOLLARS = re.compile(r"\$(?=[^\s$])((?:\\.|[^$\\])+)(?<!\s)\$(?!\d)", re.DOTALL)
@@ -37,9 +38,12 @@ def _parse_inline_formula(state: StateInline, silent: bool) -> bool:
         end = state.src.find(closing, state.pos + 2, min(state.posMax, state.pos + MOST + 4))
         if end <= state.pos + 2:
             return False
-        content, after = state.src[state.pos + 2 : end], end + 2
+        content = state.src[state.pos + 2 : end]
+        after = end + 2
     elif opening[:1] == "$" and (match := DOLLARS.match(state.src, state.pos, state.posMax)):
-        opening, content, after = "$", match[1], match.end()
+        opening = "$"
+        content = match[1]
+        after = match.end()
     else:
         return False
     if not silent:
@@ -54,7 +58,8 @@ def _parse_formula_block(state: StateBlock, start: int, end: int, silent: bool) 
     if opening not in ("$$", r"\[") or state.is_code_block(start):
         return False
     for line in range(start, min(end, start + LINES)):
-        first, last = state.bMarks[line] + state.tShift[line], state.eMarks[line]
+        first = state.bMarks[line] + state.tShift[line]
+        last = state.eMarks[line]
         if state.sCount[line] < state.blkIndent or first >= last:  # the end of a list's item, or a blank line
             return False
         if state.src[first + 2 * (line == start) : last].rstrip().endswith(CLOSING[opening]):
@@ -72,14 +77,16 @@ def _parse_formula_block(state: StateBlock, start: int, end: int, silent: bool) 
 
 def _push_formula_token(state: StateInline | StateBlock, kind: str, content: str, opening: str) -> None:
     token = state.push(kind, "", 0)
-    token.content, token.markup = content, opening
+    token.content = content
+    token.markup = opening
 
 
 def _render_formula(
     self: RendererProtocol, tokens: Sequence[Token], index: int, options: OptionsDict, environment: EnvType
 ) -> str:
     token = tokens[index]
-    opening, alone = token.markup, token.type == ON_ITS_OWN
+    opening = token.markup
+    alone = token.type == ON_ITS_OWN
     formula = convert_latex_to_mathml(token.content, opening in ("$$", r"\["))
     if formula is None:  # what was written, as text
         formula = f"<code>{html.escape(opening + token.content + CLOSING.get(opening, '$'))}</code>"

@@ -76,7 +76,9 @@ class LabelGuard:
     """An ASGI application that passes to `app` only requests with the token, to one of `hosts`, from its own pages."""
 
     def __init__(self, app: App, token: str, hosts: frozenset[str]) -> None:
-        self.app, self.token, self.hosts = app, token, hosts
+        self.app = app
+        self.token = token
+        self.hosts = hosts
         self.cookie = f"label-{sha256(token.encode()).hexdigest()[:8]}"  # a host's ports share its cookies
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
@@ -87,7 +89,8 @@ class LabelGuard:
             return await send({"type": "websocket.close", "code": 1008})
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
         guarded = _add_response_headers(send, HEADERS)
-        host, origin = headers.get("host", ""), headers.get("origin")
+        host = headers.get("host", "")
+        origin = headers.get("origin")
         if _strip_port(host) not in self.hosts or origin not in (None, f"http://{host}", f"https://{host}"):
             return await _send_refusal(guarded, 403, "this server answers its own pages only")
         by_address = scope["method"] == "GET" and self._is_valid_token(_get_query_token(scope))
@@ -129,7 +132,8 @@ def _get_query_token(scope: Message) -> str | None:
 
 async def _read_request_body(receive: Receive) -> bytes | None:
     """The request's body; None if it is too long."""
-    body, more = b"", True
+    body = b""
+    more = True
     while more:
         message = await receive()
         body += message.get("body", b"")

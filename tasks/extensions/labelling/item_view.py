@@ -47,13 +47,15 @@ def reorder_value_to_shown(value: Value, order: Sequence[int]) -> Value:
 
 
 def _swap_sides(value: PairwiseValue) -> PairwiseValue:
-    side, rest = value.strength[:2], value.strength[1:]
+    side = value.strength[:2]
+    rest = value.strength[1:]
     return PairwiseValue(strength=OTHER[side[0]] + rest) if side in ("a ", "b ") else value
 
 
 def build_item_context(shown: Shown, value: Value | None) -> dict[str, Any]:
     """What the item's template shows; `value` is what the person said before, in the places of the item."""
-    item, count = shown.item, len(shown.order)
+    item = shown.item
+    count = len(shown.order)
     before = reorder_value_to_shown(value, shown.order) if value is not None else None
     names = rankings.get_answer_letters(count)
     return {

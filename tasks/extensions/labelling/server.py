@@ -147,7 +147,8 @@ def format_page_title(modes: Collection[str]) -> str:
 
 def _build_turn_payload(environment: Environment, turn: LabelTurn) -> dict[str, Any]:
     """What the page is told: the item as HTML, and no more of it than that shows."""
-    progress, shown = turn.progress, turn.shown
+    progress = turn.progress
+    shown = turn.shown
     payload: dict[str, Any] = {
         "undo": turn.undo,
         "done": progress.done,

@@ -40,7 +40,9 @@ class Session:
     """All people's judging of one assignment. `key` is a secret that outlives the process."""
 
     def __init__(self, writer: Writer, assignment: Assignment, key: str) -> None:
-        self.writer, self.record, self.assignment = writer, writer.record, assignment
+        self.writer = writer
+        self.record = writer.record
+        self.assignment = assignment
         self._key = key.encode()
         self._lock = RLock()
         self._seeing: dict[str, tuple[str, float]] = {}  # the item that each person sees, and since when

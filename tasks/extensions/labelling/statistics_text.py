@@ -13,7 +13,11 @@ from tasks.language.judgements.judgement_log import JudgementRecord
 MOST_DISPUTED = 20
 NONE = "\N{EN DASH}"  # there is nothing to say it from
 MINUS = "\N{MINUS SIGN}"
-WIDTH, LEFT, RIGHT, ROW = 640, 150, 20, 34  # of the drawing, in pixels
+# of the drawing, in pixels
+WIDTH = 640
+LEFT = 150
+RIGHT = 20
+ROW = 34
 MEASURES = {
     "gold": ("Right on gold items", "how often a judgement says what is expected"),
     "repeats": ("Same on repeats", "how often a person says the same of an item again"),
@@ -24,7 +28,8 @@ MEASURES = {
 
 def build_statistics_context(record: JudgementRecord, assignment: Assignment) -> dict[str, Any]:
     """All that the statistics page shows."""
-    summary, progress = compute_judgement_statistics(record), assignment.compute_total_progress(record)
+    summary = compute_judgement_statistics(record)
+    progress = assignment.compute_total_progress(record)
     return {
         "progress": progress,
         "left": _format_duration(progress.seconds_left) if progress.seconds_left else "",
@@ -95,7 +100,8 @@ def layout_strength_plot(strengths: Sequence[Strength]) -> dict[str, Any]:
         for value in (strength.strength, strength.low, strength.high)
         if math.isfinite(value)
     ]
-    low, high = min([*ends, -0.5]) - 0.2, max([*ends, 0.5]) + 0.2
+    low = min([*ends, -0.5]) - 0.2
+    high = max([*ends, 0.5]) + 0.2
 
     def across(value: float) -> float:
         inside = min(max(value, low), high)

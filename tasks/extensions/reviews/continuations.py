@@ -92,7 +92,8 @@ def sample_continuations(
 @torch.no_grad()
 def compute_judge_scores(judges: Judges, whole: completions.Completions) -> tuple[torch.Tensor, torch.Tensor]:
     """The reference's log-probability of each continuation, and the first classifier's probability: (N,) each."""
-    reference, first = torch.zeros(len(whole), dtype=torch.float64), torch.zeros(len(whole), dtype=torch.float64)
+    reference = torch.zeros(len(whole), dtype=torch.float64)
+    first = torch.zeros(len(whole), dtype=torch.float64)
     for rows in torch.arange(len(whole)).split(SCORED_AT_ONCE):
         part = whole.rows(rows)
         reference[rows] = completions.compute_token_logps(judges.reference, part).double().sum(dim=1).cpu()

@@ -30,7 +30,8 @@ BLAME = (
     *("shallow", "messy", "cheap", "lazy", "tiresome"),
 )
 DEGREES = ("", "", "", "very ", "truly ", "rather ", "quite ", "simply ")
-LIKED, DISLIKED = ("I loved", "I enjoyed", "I admired"), ("I disliked", "I hated", "I regretted")
+LIKED = ("I loved", "I enjoyed", "I admired")
+DISLIKED = ("I disliked", "I hated", "I regretted")
 FACTS = ("It runs for two hours.", "It is set in the past.", "It was shot abroad.", "It is a first film.")
 UP = ("I would watch it again.", "Go and see it.", "It made my day.", "It deserves a prize.", "I left happy.")
 DOWN = ("I want my money back.", "Do not bother.", "It ruined my day.", "It deserves no prize.", "I left early.")

@@ -67,8 +67,10 @@ def find_commonest_sentence(texts: Sequence[str]) -> str:
 
 def aggregate_by_opening(samples: pd.DataFrame, praise: Sequence[str]) -> pd.DataFrame:
     """Sums and means of each opening's samples, from which all measures are made."""
-    texts, top = samples["continuation"], find_commonest_sentence(samples["continuation"].tolist())
-    text_words, good = texts.map(split_words), {*praise}
+    texts = samples["continuation"]
+    top = find_commonest_sentence(samples["continuation"].tolist())
+    text_words = texts.map(split_words)
+    good = {*praise}
     rows = pd.DataFrame(
         {
             "opening_id": samples["opening_id"],

@@ -50,7 +50,8 @@ def run(
     )
     wanted = config.pages[out.name].policies
     folders: dict[str, Path] = {SFT: reference, **{path.name: path for path in policies if path.name in wanted}}
-    openings, samples = continuations.load_test_openings(config, problems), dict[str, pd.DataFrame]()
+    openings = continuations.load_test_openings(config, problems)
+    samples = dict[str, pd.DataFrame]()
     for number, name in enumerate([SFT, *wanted]):
         with tracking.show_progress_as_part(number, len(wanted) + 1):
             policy = models.load_model(folders[name])

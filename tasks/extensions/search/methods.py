@@ -17,7 +17,8 @@ from tasks.extensions.search import scoring, subsets
 from tasks.extensions.search.beam import Search
 
 SCORES = (scoring.LIKELIHOOD, "pairs", "outcome", *scoring.STEPS)
-CHANCE, FIRST = "chance", "first"
+CHANCE = "chance"
+FIRST = "first"
 Floats = NDArray[np.float64]
 
 

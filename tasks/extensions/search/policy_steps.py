@@ -31,7 +31,10 @@ class Steps:
         problem_set: TestPrompts,
     ) -> None:
         """`problem_set` are the problems that are searched."""
-        self.config, self.policy, self.scorer, self.problem_set = config, policy, scorer, problem_set
+        self.config = config
+        self.policy = policy
+        self.scorer = scorer
+        self.problem_set = problem_set
         self.ends = chat.end_tokens(policy, tokenizer)
         self.stops = self.ends | set(list_line_break_tokens(tokenizer))
         self.pad = tokenizer.pad_token_id

@@ -102,7 +102,8 @@ def score_answers(
 def _score_batch(model: PretrainedModel, objective: str, part: Completions) -> dict[str, Tensor]:
     if objective != "process":
         return {objective: reward_model.score_responses(model, part)}
-    steps, at = step_rewards.score_steps(model, part), step_rewards.find_model_step_ends(model, part)
+    steps = step_rewards.score_steps(model, part)
+    at = step_rewards.find_model_step_ends(model, part)
     return {name: step_rewards.combine_step_scores(steps, at, how) for name, how in STEPS.items()}
 
 

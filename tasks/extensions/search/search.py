@@ -60,7 +60,9 @@ def run(
     searched = {policy.name: policy}
     if (models_folder / SMALL / "config.json").is_file():
         searched[SMALL] = models_folder / SMALL
-    answers, lines, numbers = [], dict[str, list[MethodCurve]](), dict[str, Metrics]()
+    answers = []
+    lines = dict[str, list[MethodCurve]]()
+    numbers = dict[str, Metrics]()
     with Verifier() as verifier:
         for part, (name, folder) in enumerate(searched.items()):
             with tracking.show_progress_as_part(part, len(searched)):

@@ -37,7 +37,8 @@ def best_of_n_accuracy(
     exact. `scores` and `right` are (N,).
     """
     order = np.argsort(-scores, kind="stable")
-    worth, ranked = right[order].astype(float), scores[order]
+    worth = right[order].astype(float)
+    ranked = scores[order]
     if not first:  # each of those that tie is equally likely to be taken
         _, group = np.unique(-ranked, return_inverse=True)
         worth = (np.bincount(group, worth) / np.bincount(group))[group]
@@ -75,7 +76,8 @@ def _count_vote_ways(counts: Sequence[int], most: int, total: int) -> Floats:
     ways = np.zeros((len(counts) + 1, total + 1))
     ways[0, 0] = 1.0
     for count in counts:
-        before, ways = ways, np.zeros_like(ways)
+        before = ways
+        ways = np.zeros_like(ways)
         for picked in range(most):
             ways[:, picked:] += comb(count, picked) * before[:, : total + 1 - picked]
         ways[1:, most:] += comb(count, most) * before[:-1, : total + 1 - most]

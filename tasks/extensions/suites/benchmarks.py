@@ -19,7 +19,8 @@ def run(config: BenchmarksConfig, policy: Path, suites: Path, out: Path) -> Metr
     cell = get_cell(config, out.name)
     problems = reading.load_suite_problems(cell.suite, suites, cell.revision, config.problems)
     examples = reading.load_suite_examples(cell.suite, suites, cell.shots)
-    model, tokenizer = models.load_model(policy), models.load_tokenizer(policy)
+    model = models.load_model(policy)
+    tokenizer = models.load_tokenizer(policy)
     metrics = evaluating.evaluate_on_suite(
         cell.suite,
         cell.policy,

@@ -19,7 +19,10 @@ from tasks.language.reporting.measures import format_temperature_suffix
 from tasks.language.rewards.numerals import parse_optional_number
 
 BY_REWARD = "right_greedy_by_reward"
-GREEDY, NORMALISED, ENDED, FOUND = "right_greedy", "right_greedy_normalised", "ended_greedy", "extracted_greedy"
+GREEDY = "right_greedy"
+NORMALISED = "right_greedy_normalised"
+ENDED = "ended_greedy"
+FOUND = "extracted_greedy"
 LATE = "timed_out_greedy"
 MEAN = "right_mean_at_"
 RIGHT_ANSWER = object()  # whatever its form
@@ -60,7 +63,8 @@ def compute_problem_metrics(answers: pd.DataFrame, pass_at: Sequence[int]) -> pd
 
 def _compute_sampled_metrics(sampled: pd.DataFrame, how: str, pass_at: Sequence[int]) -> dict[str, pd.Series]:
     problems = sampled.groupby("problem_id")
-    k, right = int(problems.size().iloc[0]), problems["right"].sum()
+    k = int(problems.size().iloc[0])
+    right = problems["right"].sum()
     metrics = {f"{MEAN}{k}_{how}": problems["right"].mean()}
     for at in pass_at:
         if at <= k:

@@ -52,7 +52,8 @@ def build_table_context(
     """The table of policies by suites, with each policy's average over the suites if it was asked all of them."""
     heads = {name: _select_shared_headline(name, results) for name, results in grouped.items()}
     policies = list(dict.fromkeys(result.policy for results in grouped.values() for result in results))
-    rows, numbers = [], dict[str, Any]()
+    rows = []
+    numbers = dict[str, Any]()
     for policy in policies:
         policy_results = {
             name: result for name, results in grouped.items() for result in results if result.policy == policy
@@ -78,7 +79,9 @@ def build_table_context(
 
 def build_suite_context(name: str, results: Sequence[SuiteResult], baseline: str) -> dict[str, Any]:
     """What the page of one suite shows."""
-    suite, first, head = reading.get_suite(name), results[0], _select_shared_headline(name, results)
+    suite = reading.get_suite(name)
+    first = results[0]
+    head = _select_shared_headline(name, results)
     base = next((result for result in results if result.policy == baseline), None)
     metrics = [key for key, value in first.metrics.items() if isinstance(value, dict)]
     return {

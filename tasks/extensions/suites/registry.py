@@ -9,7 +9,8 @@ from dataclasses import replace
 
 from tasks.extensions.suites.suite import Hub, Prompt, Suite, SuiteColumns
 
-QWEN, LM_EVAL = "Qwen2.5-Math", "lm-evaluation-harness"
+QWEN = "Qwen2.5-Math"
+LM_EVAL = "lm-evaluation-harness"
 # The instruction of Qwen2.5-Math's prompt `qwen-boxed` (evaluation/utils.py), which other reports on reasoning use too.
 BOXED = Prompt(
     "{question}\nPlease reason step by step, and put your final answer within \\boxed{}.",

@@ -74,7 +74,8 @@ def estimate_paired_difference(
     common = ours.values.index.intersection(baseline.values.index)
     if common.empty or metric not in ours.values or metric not in baseline.values:
         return None
-    mine, theirs = ours.values.loc[common, metric], baseline.values.loc[common, metric]
+    mine = ours.values.loc[common, metric]
+    theirs = baseline.values.loc[common, metric]
     if (exact := paired_intervals.compare_binary_outcomes(mine, theirs)) is not None:
         return exact
     [drawn] = paired_intervals.bootstrap_mean_differences((mine - theirs).to_frame())

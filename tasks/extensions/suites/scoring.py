@@ -49,7 +49,8 @@ def judge_responses(
     others = extraction.OF_LETTERS if suite.columns.choices else extraction.OF_MATHEMATICS
     methods = dict.fromkeys((suite.extraction, *(others if compared else ())))
     texts_by_method = {name: [extraction.METHODS[name](text) or "" for text in responses] for name in methods}
-    right, late = {}, {}
+    right = {}
+    late = {}
     for name, texts in texts_by_method.items():
         right[name], late[name] = judge_extracted_answers(suite, problems, texts, verifier, name)
     suite_extracted = (
@@ -72,7 +73,8 @@ def judge_extracted_answers(
     suite: Suite, problems: Sequence[SuiteProblem], extracted: Sequence[str], verifier: Verifier, method: str
 ) -> tuple[list[bool], list[bool]]:
     """Whether each text is its problem's answer, which an empty one never is, and whether it timed out."""
-    golds, never = [problem.answer for problem in problems], [False] * len(problems)
+    golds = [problem.answer for problem in problems]
+    never = [False] * len(problems)
     if suite.columns.choices:
         return [text == gold for text, gold in zip(extracted, golds, strict=True)], never
     if method == extraction.REWARD:
@@ -102,7 +104,8 @@ def choose_most_likely(problem: SuiteProblem, log_likelihoods: Sequence[float]) 
     labels = [label for label, _ in problem.choices]
     lengths = np.array([len(text) for _, text in problem.choices], dtype=np.float64)
     values = np.array(log_likelihoods, dtype=np.float64)
-    best, normalised = labels[int(np.argmax(values))], labels[int(np.argmax(values / lengths))]
+    best = labels[int(np.argmax(values))]
+    normalised = labels[int(np.argmax(values / lengths))]
     return Choice(best, best == problem.answer, normalised, normalised == problem.answer)
 
 

@@ -146,7 +146,8 @@ def _build_pair_rows(
     pairs = []
     for pair in combinations(range(len(rows)), 2):
         a, b = pair if rng.random() < 0.5 else pair[::-1]
-        first, second = rows[a], rows[b]
+        first = rows[a]
+        second = rows[b]
         if first["rank"] == second["rank"] or first["response"] == second["response"]:
             continue
         chosen, rejected = (first, second) if first["rank"] < second["rank"] else (second, first)

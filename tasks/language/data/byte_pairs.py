@@ -8,7 +8,11 @@ from collections.abc import Sequence
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-PAD, START, USER, ASSISTANT, END = "<|pad|>", "<|start|>", "<|user|>", "<|assistant|>", "<|end|>"
+PAD = "<|pad|>"
+START = "<|start|>"
+USER = "<|user|>"
+ASSISTANT = "<|assistant|>"
+END = "<|end|>"
 CHAT_TEMPLATE = (
     "{% for message in messages %}"
     "{% if message['role'] == 'user' %}" + USER + "{{ message['content'] }}"

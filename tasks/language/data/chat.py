@@ -82,7 +82,8 @@ def encode_response(tokenizer: Tokenizer, response: str, ended: bool = True) -> 
     around = get_answer_surroundings(tokenizer)
     opening = [*around.opening]
     if opening and (thought := _extract_leading_thought(around, response)):
-        around, response = around._replace(before=""), response.removeprefix(thought)
+        around = around._replace(before="")
+        response = response.removeprefix(thought)
         opening = tokenizer(thought, add_special_tokens=False)["input_ids"]
     text = around.text(response) if ended else f"{around.before}{response}"
     ids = [*opening, *tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"]]

@@ -80,7 +80,8 @@ def encode_conversation(tokenizer: Tokenizer, conversation: Sequence[Message]) -
         ends = [] if answered.end is None else [answered.end]
         ids += [*header, *tokens, *ends]
         mask += [False] * len(header) + [True] * (len(tokens) + len(ends))
-        behind, before = answered.behind, closing if ends else ""
+        behind = answered.behind
+        before = closing if ends else ""
     after = _tokenize_after_end(tokenizer, whole[behind:], before)
     return ids + after, mask + [False] * len(after)
 
@@ -117,7 +118,8 @@ def _check_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
     for number, message in enumerate(messages, start=1):
         if not isinstance(message, Mapping):
             raise DataError(f"message {number} is a {type(message).__name__}; expected a role and a content")
-        role, content = message.get("role"), message.get("content")
+        role = message.get("role")
+        content = message.get("content")
         if role not in ROLES:
             raise DataError(f"message {number}: its role is {role!r}; expected {', '.join(ROLES[:-1])} or {ROLES[-1]}")
         if not isinstance(content, str) and (content is not None or is_plain_message(message)):
@@ -203,7 +205,8 @@ def _extract_assistant_turn(
     tokenizer: Tokenizer, marked: Marked, index: int, opening: str, later: str, closing: str
 ) -> AssistantTurn:
     """The assistant turn at `index`; `later` is a rendering of this and further messages."""
-    message, last = marked.turns[index], index + 1 == len(marked.turns)
+    message = marked.turns[index]
+    last = index + 1 == len(marked.turns)
     alone = later if last else _render_turns(tokenizer, marked, index + 1, opens=False)
     if not alone.startswith(opening):
         raise DataError(

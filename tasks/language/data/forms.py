@@ -1,8 +1,8 @@
 """The forms in which people keep conversations and preference pairs, told apart by their columns.
 
-Each reader takes one row as a mapping and raises ValueError naming the field at fault; rows.py adds the file and the
-line. A conversation is a list of messages in the form of `messages`, before them the tools that it declares. What a row
-says beside what its form reads is in `unread`, so that a stage can name it.
+Each reader takes one row as a mapping and raises ValueError naming the field at fault; rows.py adds file and line. A
+conversation is a list of messages in the form of `messages`, before them the tools that it declares. `unread` has what
+a row says beside what its form reads.
 """
 
 import json
@@ -14,7 +14,6 @@ from tasks.language.data.columns import BAD_ANSWER, UNANSWERED, UNLEARNED, Colum
 from tasks.language.data.messages import TOOLS, Message, describe_value
 
 Conversation = list[Message]
-
 TURNS = ("messages", "conversations", "conversation")
 RESPONSES = ("completion", "response", "output")
 DECLARED = ("tools", "functions")  # columns that declare tools
@@ -22,7 +21,6 @@ SYSTEM = ("system", "system_prompt")
 PROMPTS = ("prompt", "instruction", "question", *TURNS)  # columns that hold what a pair answers
 ASKING = ("system", "developer", "user", "tool", "human", "prompter", "observation", "function", "tool_response")
 VERDICTS = ("label", "kto_tag")  # columns that say whether an answer is a good one (KTO, arXiv:2402.01306)
-# columns of our own tables
 OURS = ("comparison_id", "prompt_id", "chosen_ended", "rejected_ended", "chosen_tokens", "rejected_tokens", "person")
 DEMONSTRATIONS = (
     "messages | conversations (ShareGPT) | prompt and completion | instruction, input and output | "
@@ -175,7 +173,8 @@ def _parse_pair_columns(row: Columns) -> AnswerPair:
     chosen, rejected = (remove_weight(sides[name][-1]) for name in ("chosen", "rejected"))
     if messages.is_empty_message(chosen):
         raise LeftOutError(UNANSWERED)
-    scores, level = preference_strength.find_pair_scores(row), preference_strength.parse_strength_level(row)
+    scores = preference_strength.find_pair_scores(row)
+    level = preference_strength.parse_strength_level(row)
     if "comparison_id" in row:
         row.use("chosen", "rejected", *OURS)
     return AnswerPair(prompt, chosen, rejected, scores, level, row.unread())
@@ -301,9 +300,8 @@ def build_instruction_turn(row: Mapping[str, Any]) -> Message:
     more = row.get("input")
     if more is not None and not isinstance(more, str):
         raise ValueError(f"field 'input' is {describe_value(more)}; expected text")
-    return make_user_turn(
-        get_required_text(row, "instruction") + (f"\n\n{more.strip()}" if more and more.strip() else "")
-    )
+    context = f"\n\n{more.strip()}" if more and more.strip() else ""
+    return make_user_turn(get_required_text(row, "instruction") + context)
 
 
 def is_empty_answer(value: object) -> bool:
@@ -364,7 +362,8 @@ def build_prompt_key(prompt: str, history: str | Conversation = "") -> tuple[str
 
 def build_demonstration_row(problem: Mapping[str, Any], response: str) -> dict[str, Any]:
     """A row of Demonstrations: a row of Problems, answered by `response`."""
-    messages = [*join_prompt(problem["question"], problem.get("history", "")), _make_assistant_turn(response)]
+    prompt = join_prompt(problem["question"], problem.get("history", ""))
+    messages = [*prompt, {"role": "assistant", "content": response}]
     return {"demonstration_id": problem["problem_id"], "messages": dump_messages_json(messages), "text": ""}
 
 
@@ -399,7 +398,3 @@ def _find_present_column(row: Columns, names: Sequence[str]) -> str | None:
 def make_user_turn(content: str) -> Message:
     """A turn of the user."""
     return {"role": "user", "content": content}
-
-
-def _make_assistant_turn(content: str) -> Message:
-    return {"role": "assistant", "content": content}

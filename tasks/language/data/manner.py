@@ -18,7 +18,11 @@ from tasks.language.rewards.numerals import find_numbers, is_same_number, parse_
 THING = re.compile(r"\b[Hh]ow many ([a-z]+)\b")
 SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n+")
 LAST_LINE = "####"
-NAMED, VALID, BRIEF, ORDERED = 3, 3, 2, 2  # points at most
+# points at most
+NAMED = 3
+VALID = 3
+BRIEF = 2
+ORDERED = 2
 POINTS = NAMED + VALID + BRIEF + ORDERED
 
 
@@ -114,7 +118,8 @@ def is_gold_response(question: str, solution: str, answer: str, response: str, e
     if not (ended and last.startswith(LAST_LINE) and len(lines) == len(wanted) and counted and final):
         return False
     for line, reference in zip(lines, wanted, strict=True):
-        steps, right = parse_equations(line), parse_equations(reference)
+        steps = parse_equations(line)
+        right = parse_equations(reference)
         one_sentence = len(SENTENCE_END.split(line)) == 1
         if not (
             one_sentence

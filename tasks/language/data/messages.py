@@ -116,7 +116,8 @@ def split_tools(messages: Sequence[Mapping[str, Any]]) -> tuple[list[Any], list[
 
 def format_message_text(message: Mapping[str, Any]) -> str:
     """What a person reads of an answer: its thought, its content and its calls, as JSON."""
-    thought, content = message.get(THOUGHT) or "", message.get("content") or ""
+    thought = message.get(THOUGHT) or ""
+    content = message.get("content") or ""
     calls = [json.dumps(call["function"], ensure_ascii=False) for call in message.get("tool_calls") or []]
     return "\n".join([*([thought] if thought else []), *([content] if content else []), *calls])
 

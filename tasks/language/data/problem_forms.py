@@ -36,7 +36,8 @@ def parse_problems(rows: Iterable[Row], needed_by: str = "") -> list[Record]:
     on standard error.
     """
     problems: list[Record] = []
-    gsm8k, omissions = False, Omissions()
+    gsm8k = False
+    omissions = Omissions()
     for row in rows:
         if not problems:
             gsm8k = is_gsm8k_row(row.values)
@@ -160,7 +161,8 @@ def parse_choices(row: Mapping[str, Any]) -> list[tuple[str, str]]:
     if choices is None:
         return []
     if isinstance(choices, Mapping) and isinstance(choices.get("label"), list):
-        labels, texts = choices["label"], choices.get("text") or []
+        labels = choices["label"]
+        texts = choices.get("text") or []
         if len(labels) != len(texts):
             raise ValueError(f"field 'choices' has {len(labels)} labels and {len(texts)} texts; expected as many")
         return [(str(label), str(text)) for label, text in zip(labels, texts, strict=True)]

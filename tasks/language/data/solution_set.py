@@ -42,7 +42,8 @@ class SolutionSet:
         classes: bool = True,
     ) -> None:
         self.pad: int = tokenizer.pad_token_id
-        self.objective, self.classes = objective, classes
+        self.objective = objective
+        self.classes = classes
         self.asked: list[list[int]] = []  # of each prompt
         self.rows: list[Record] = []  # of each solution, as it was read
         self.owner: list[int] = []  # of each solution: the prompt
@@ -65,13 +66,17 @@ class SolutionSet:
         longest = limit.tokens or sys.maxsize
         if limit.truncation == "left":
             fitting = [len(row["tokens"]) for row in rows if len(row["tokens"]) < longest]
-            whole, prompt = prompt, prompt[-(longest - max(fitting)) :] if fitting else prompt
+            whole = prompt
+            prompt = prompt[-(longest - max(fitting)) :] if fitting else prompt
             self.truncated += len(fitting) * (len(prompt) < len(whole))
-        room, group = longest - len(prompt), []
+        room = longest - len(prompt)
+        group = []
         for row in rows:
-            answer, ends = [int(token) for token in row["tokens"]], [int(end) for end in row["ends"]]
+            answer = [int(token) for token in row["tokens"]]
+            ends = [int(end) for end in row["ends"]]
             if len(answer) > room and limit.truncation == "right":
-                answer, ends = answer[: max(0, room)], [end for end in ends if end < room]
+                answer = answer[: max(0, room)]
+                ends = [end for end in ends if end < room]
                 self.truncated += bool(ends)
             fits = len(answer) <= room and bool(ends)
             self.kept.append(fits)
@@ -123,7 +128,8 @@ class SolutionSet:
 
     def targets(self, row: int) -> list[tuple[float, ...]]:
         """The label of each step of a solution: one class, or the share of good roll-outs."""
-        solution, count = self.rows[row], len(self.ends[row])
+        solution = self.rows[row]
+        count = len(self.ends[row])
         if solution.get("good") is not None:
             probabilities = [(1.0 - share, 0.0, float(share)) for share in solution["good"]][:count]
         else:
@@ -133,7 +139,8 @@ class SolutionSet:
     def _make_batch(self, rows: Sequence[int], tokens: Literal["all", "last"]) -> Labelled:
         prompt_indices = sorted({self.owner[row] for row in rows})
         row_of_prompt = {prompt: at for at, prompt in enumerate(prompt_indices)}
-        owner, answers = [row_of_prompt[self.owner[row]] for row in rows], [self.answers[row] for row in rows]
+        owner = [row_of_prompt[self.owner[row]] for row in rows]
+        answers = [self.answers[row] for row in rows]
         responses = make_completions([self.asked[prompt] for prompt in prompt_indices], owner, answers, self.pad)
         if self.objective == "outcome":
             return labelled_reward_model.label_outcomes(

@@ -173,11 +173,14 @@ def generate_word_problem(rng: random.Random, kind: ProblemKind) -> WordProblem:
 
 def _draw_word_problem(rng: random.Random, kind: ProblemKind) -> WordProblem | None:
     """A problem of these words and numbers; None where a story came to a value that allows no change."""
-    vocabulary, largest = kind.words, kind.largest
+    vocabulary = kind.words
+    largest = kind.largest
     lists = {"n": vocabulary.names, "i": vocabulary.items, "b": vocabulary.boxes}
     words = {letter: rng.choice(candidates.split()) for letter, candidates in lists.items()}
     words["o"] = rng.choice([name for name in vocabulary.names.split() if name != words["n"]])
-    sentences, chain, lines = [], [], []
+    sentences = []
+    chain = []
+    lines = []
 
     def work_out(left: int, symbol: str, right: int) -> int:
         result = SYMBOLS[symbol](left, right)
@@ -186,7 +189,8 @@ def _draw_word_problem(rng: random.Random, kind: ProblemKind) -> WordProblem | N
         return result
 
     if rng.random() < 0.35:
-        count, size = rng.randint(2, 9), rng.randint(2, min(12, largest // 9))
+        count = rng.randint(2, 9)
+        size = rng.randint(2, min(12, largest // 9))
         sentences.append(rng.choice(vocabulary.packed).format(a=count, c=size, **words))
         value = work_out(count, "*", size)
     else:
@@ -287,7 +291,8 @@ def draw_arithmetic_fact(rng: random.Random, largest: int) -> str:
             left = rng.randint(2, largest)
             right = rng.randint(0, left if symbol == "-" else largest - left)
         else:
-            left, right = rng.randint(2, 12), rng.randint(2, 12)
+            left = rng.randint(2, 12)
+            right = rng.randint(2, 12)
             left = left * right if symbol == "/" else left
         if not is_unseen(left, symbol, right):
             parts.append(f"{left} {symbol} {right} = {SYMBOLS[symbol](left, right)}")

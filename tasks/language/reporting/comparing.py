@@ -75,13 +75,15 @@ def compare_policies(
         judged[name] |= numbers
     fewest = FEWEST
     if count_distinct_prompts(evaluations / config.baseline) < FEWEST:
-        judged, fewest = {name: _drop_interval_bounds(numbers) for name, numbers in judged.items()}, sys.maxsize
+        judged = {name: _drop_interval_bounds(numbers) for name, numbers in judged.items()}
+        fewest = sys.maxsize
     changed = compute_changes_to_baseline(values, config.baseline, fewest)
     on_other_kinds = compute_other_kind_changes({name: evaluations / name for name in answers}, config.baseline, fewest)
     changed = {name: differences_of | on_other_kinds.get(name, {}) for name, differences_of in changed.items()}
     controls = tuple(name for name in config.controls if name in config.policies)
     results = Results(judged, config.baseline, best, changed, controls)
-    rival, first = results.rival, results.first
+    rival = results.rival
+    first = results.first
     measured = {name: values[name][[first]] for name in results.methods if first in values[name]}
     over = compute_differences(measured, values[rival], fewest)
     results = replace(results, over_rival={name: deltas[first] for name, deltas in over.items() if first in deltas})

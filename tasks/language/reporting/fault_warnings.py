@@ -188,7 +188,8 @@ def iterate_misleading_reward_warnings(results: Results) -> Iterator[str]:
     """The policy with the highest mean reward is far from the one that is right most often, in greedy answers or in
     samples.
     """
-    judged, hot = results.judged, results.highest_temperature
+    judged = results.judged
+    hot = results.highest_temperature
     if not results.answered:
         return
     kinds = {
@@ -218,7 +219,8 @@ def iterate_overoptimisation_warnings(results: Results) -> Iterator[str]:
         for kind, kind_label in kinds.items():
             changes = results.changes[name]
             accuracy = "strict_greedy" if kind == "greedy" else results.get_mean_metric(hot) if results.answered else ""
-            reward, gold = changes.get(f"reward_{kind}"), changes.get(f"gold_{kind}")
+            reward = changes.get(f"reward_{kind}")
+            gold = changes.get(f"gold_{kind}")
             rubric = None if GOLD in changes else changes.get(f"rubric_{kind}")
             fell = []
             if gold and gold.interval_sign < 0:
@@ -239,7 +241,8 @@ def iterate_length_reward_warnings(results: Results, answers: Answers) -> Iterat
     """A policy's answers grew, its accuracy did not, and the reward model pays for length."""
     for name in results.later:
         changes = results.changes[name]
-        length, reward = changes.get("length_greedy"), changes.get("reward_greedy")
+        length = changes.get("length_greedy")
+        reward = changes.get("reward_greedy")
         if length is None or reward is None or length.interval_sign <= 0 or reward.interval_sign <= 0:
             continue
         grown = length.estimate.mean / results.judged[results.baseline]["length_greedy"].mean
@@ -273,7 +276,8 @@ def iterate_form_only_warnings(drawn: Mapping[str, pd.DataFrame]) -> Iterator[st
     for name, frame in drawn.items():
         if not {*names} <= {*frame} or frame.empty:
             continue
-        start, end = _average_first_tenth(frame)[names], _average_last_tenth(frame)[names]
+        start = _average_first_tenth(frame)[names]
+        end = _average_last_tenth(frame)[names]
         form, right = end - start
         if form >= FORM and right < RIGHT_TOO * form:
             ends = [f"from {100 * start[part]:.0f} to {100 * end[part]:.0f} %" for part in names]

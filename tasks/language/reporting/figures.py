@@ -142,7 +142,8 @@ def format_learning_captions(drawn: Mapping[str, pd.DataFrame], temperatures: Ma
 
 def _list_accuracies_by_temperature(results: Results, policy: str) -> list[tuple[float, Estimate]]:
     """A policy's accuracy at every temperature that it was sampled at, greedy at 0."""
-    judged, accuracies = results.judged[policy], {0.0: results.judged[policy]["strict_greedy"]}
+    judged = results.judged[policy]
+    accuracies = {0.0: results.judged[policy]["strict_greedy"]}
     for how in results.temperatures:
         accuracies[get_answer_temperature(how, results.best, policy)] = judged[results.get_mean_metric(how)]
     return sorted(accuracies.items())

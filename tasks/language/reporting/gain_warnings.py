@@ -36,7 +36,8 @@ def iterate_unconverged_warnings(results: Results, drawn: Mapping[str, pd.DataFr
     early = measured[measured["step"] <= (1 - LATE) * curve["step"].max()]
     if early.empty:
         return
-    before, after = early.iloc[-1], curve.iloc[-1]
+    before = early.iloc[-1]
+    after = curve.iloc[-1]
     fall = 1 - after[HELD_OUT_LOSS] / before[HELD_OUT_LOSS]
     if fall >= FALLING:
         yield (
@@ -53,7 +54,8 @@ def iterate_tradeoff_warnings(results: Results) -> Iterator[str]:
     It is held against the baseline, and against the better control where that is another policy.
     """
     for name in results.methods:
-        judged, changes = results.judged[name], results.changes[name]
+        judged = results.judged[name]
+        changes = results.changes[name]
         won = judged.get("win_rate_greedy")
         lost = []
         if won and won.high < HALF:

@@ -7,7 +7,8 @@ is owed to manner. On the others it is owed to correctness. The two parts add up
 import numpy as np
 import pandas as pd
 
-RIGHT, GOLD = "strict_greedy", "gold_greedy"
+RIGHT = "strict_greedy"
+GOLD = "gold_greedy"
 PARTS = ("gold_by_manner", "gold_by_correctness")
 
 

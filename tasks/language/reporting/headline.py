@@ -57,7 +57,8 @@ def format_first_sentence(results: Results, by: str, draw: Draw, margin: float) 
     if top not in results.over_rival:
         return f"{draw.beginning}{top} {right.format(reached[top])}."
     subject = f"{top}, the best method {format_selection_metric(metric)}," if best and len(results.methods) > 1 else top
-    change, rival = results.over_rival[top], results.rival
+    change = results.over_rival[top]
+    rival = results.rival
     verb = "beats" if change.interval_sign > 0 else "does not beat"
     return (
         f"{draw.beginning}{subject} {right.format(reached[top])} and {verb} {_format_rival_role(results)} {rival}, "
@@ -182,9 +183,11 @@ def format_edge_temperatures(results: Results) -> list[str]:
 
 def _iterate_unanswered_sentences(results: Results) -> Iterator[str]:
     """What changed where no right answers are known: likelihoods, preferences, lengths."""
-    base, first = results.judged[results.baseline], next(iter(results.judged))
+    base = results.judged[results.baseline]
+    first = next(iter(results.judged))
     if "reference_loss" in base and first != results.baseline:
-        before, change = results.judged[first]["reference_loss"], results.changes[first]["reference_loss"]
+        before = results.judged[first]["reference_loss"]
+        change = results.changes[first]["reference_loss"]
         from_to = (
             f"from {first}'s {format_estimate_mean('reference_loss', before)} to "
             f"{format_estimate_mean('reference_loss', base['reference_loss'])}"
@@ -216,10 +219,8 @@ def _iterate_unanswered_sentences(results: Results) -> Iterator[str]:
 def _iterate_baseline_comparisons(results: Results, policy: str) -> Iterator[str]:
     estimates = results.judged[policy]
     if won := estimates.get("win_rate_greedy"):
-        share, ties = (
-            _format_mean_with_interval("win_rate", won),
-            format_estimate_mean("tie_rate", estimates["tie_rate_greedy"]),
-        )
+        share = _format_mean_with_interval("win_rate", won)
+        ties = format_estimate_mean("tie_rate", estimates["tie_rate_greedy"])
         yield f"its greedy answers win {share} of the comparisons with {results.baseline}'s ({ties} of them are ties)"
     if accuracy := estimates.get("pair_accuracy"):
         yield f"it tells {_format_mean_with_interval('pair_accuracy', accuracy)} of the held-out pairs apart"
@@ -242,10 +243,12 @@ def _format_later_changes(results: Results, metric: str, form: str) -> str:
 
 def _iterate_baseline_sentences(results: Results) -> Iterator[str]:
     """What the baseline gained over the first policy."""
-    first, base = next(iter(results.judged)), results.judged[results.baseline]["strict_greedy"]
+    first = next(iter(results.judged))
+    base = results.judged[results.baseline]["strict_greedy"]
     if first == results.baseline:
         return
-    before, change = results.judged[first]["strict_greedy"], results.changes[first]["strict_greedy"]
+    before = results.judged[first]["strict_greedy"]
+    change = results.changes[first]["strict_greedy"]
     from_to = f"from {first}'s {format_estimate_mean('strict', before)} to {format_estimate_mean('strict', base)}"
     yield f"With {results.baseline}, accuracy of the greedy answers was {VERBS[-change.interval_sign]} {from_to}."
 

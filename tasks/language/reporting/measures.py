@@ -172,15 +172,14 @@ def compute_ranking_accuracies(
 
     Pairs of equal points and of equal texts are left out.
     """
-    result, columns = {}, ("reward", "rubric", "response")
+    result = {}
+    columns = ("reward", "rubric", "response")
     for how, temperature in temperatures.items() if {"reward", "rubric"} <= {*generations} else ():
         problems = generations[generations["temperature"] == temperature].groupby("problem_id")
         orderings = [compute_pair_order_agreement(*(rows[name].tolist() for name in columns)) for _, rows in problems]
         for kind, pairs in (("ranking", "all"), ("ranking_with_steps", "both_show_steps")):
-            right, count = (
-                [ordering[pairs].sum() for ordering in orderings],
-                [len(ordering[pairs]) for ordering in orderings],
-            )
+            right = [ordering[pairs].sum() for ordering in orderings]
+            count = [len(ordering[pairs]) for ordering in orderings]
             if sum(count):
                 result[f"{kind}_sampled_{how}"] = estimates.bootstrap_ratio(right, count, seed, resamples)
     return result

@@ -112,7 +112,8 @@ def format_metric_label(metric: str) -> str:
     """`strict_mean_at_8_t0.5` is `mean@8 at 0.5`, `rubric_sampled_t0.5` `rubric at 0.5`, `rubric_greedy` `rubric,
     greedy`.
     """
-    how, brief = parse_metric_temperature(metric), format_short_metric(metric)
+    how = parse_metric_temperature(metric)
+    brief = format_short_metric(metric)
     if metric in MEANING or metric in ELSEWHERE:
         return brief
     if how == "greedy":

@@ -280,7 +280,8 @@ def _build_solution_section(table: pd.DataFrame, seed: int, resamples: int) -> S
     """An outcome or process reward model: right and wrong solutions told apart at one half, and where steps are known,
     the steps.
     """
-    rewards, right = table["reward"].to_numpy(dtype=float), table["right"].to_numpy(dtype=bool)
+    rewards = table["reward"].to_numpy(dtype=float)
+    right = table["right"].to_numpy(dtype=bool)
     correct = ((rewards > 0.5) == right).astype(float)
     kinds = {"all": np.ones(len(table), dtype=bool), "right solutions": right, "wrong solutions": ~right}
     headed_rows = [
@@ -303,7 +304,8 @@ def _build_solution_section(table: pd.DataFrame, seed: int, resamples: int) -> S
 
 def _build_step_class_rows(table: pd.DataFrame, seed: int, resamples: int) -> list[AccuracyRow]:
     steps = table[["prompt_id", "bad", "truth"]].explode(["bad", "truth"], ignore_index=True)
-    bad, truth = steps["bad"].to_numpy(dtype=float) > 0.5, steps["truth"].to_numpy(dtype=int)
+    bad = steps["bad"].to_numpy(dtype=float) > 0.5
+    truth = steps["truth"].to_numpy(dtype=int)
     kinds = {f"{name} steps": truth == value for value, name in CLASSES.items()}
     return _build_accuracy_rows((bad == (truth < 0)).astype(float), kinds, steps["prompt_id"], seed, resamples)
 
@@ -325,7 +327,8 @@ def _build_first_bad_step_rows(table: pd.DataFrame, seed: int, resamples: int) -
 
 def _iterate_solution_texts(row: Record) -> Iterator[Record]:
     yield {"name": "prompt", "said": "", "text": row["prompt"]}
-    text, remark = row["response"], f"{'right' if row['right'] else 'wrong'}, reward {row['reward']:.2f}"
+    text = row["response"]
+    remark = f"{'right' if row['right'] else 'wrong'}, reward {row['reward']:.2f}"
     if row.get("bad") is not None:
         remark += "; each line behind the chance that it is not bad"
         lines = [line for line in text.split("\n") if line.strip()]

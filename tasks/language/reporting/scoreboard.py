@@ -286,7 +286,8 @@ def format_untrained_method(results: Results, metric: str) -> str:
     """How an untrained control reaches its accuracy: what is done with the baseline's samples, and at which
     temperature.
     """
-    how, what = parse_metric_temperature(metric), format_short_metric(metric)
+    how = parse_metric_temperature(metric)
+    what = format_short_metric(metric)
     where = (
         f"{format_at_temperature(results.best[results.baseline])}, its best"
         if how == BEST
@@ -311,7 +312,8 @@ def _build_score_table(title: str, metrics: list[str], results: Results) -> Scor
 
 def _make_marked_cell(results: Results, policy: str, metric: str) -> Cell:
     """A number with its interval, and an arrow where its change is apart from 0."""
-    estimate, change = results.judged[policy].get(metric), results.changes.get(policy, {}).get(metric)
+    estimate = results.judged[policy].get(metric)
+    change = results.changes.get(policy, {}).get(metric)
     if estimate is None:
         return EMPTY
     return _make_estimate_cell(get_metric_kind(metric), estimate) | {

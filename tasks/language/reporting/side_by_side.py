@@ -18,7 +18,8 @@ ROOM = 900_000  # characters of problems and answers on the page; with more of t
 
 def draw_sample_problems(answers: Answers, problems: pd.DataFrame, config: ReportConfig) -> list[Record]:
     """Problems drawn by the seed from all that were evaluated, with each policy's greedy answer."""
-    greedy, rows = _select_greedy_answers(answers), problems.set_index("problem_id")
+    greedy = _select_greedy_answers(answers)
+    rows = problems.set_index("problem_id")
     rows = rows.loc[sorted(greedy[config.policies[0]].index)]
     drawn = np.random.default_rng(config.seed).choice(len(rows), min(config.samples, len(rows)), replace=False)
     return [
@@ -39,7 +40,8 @@ def build_side_by_side_data(answers: Answers, problems: pd.DataFrame, config: Re
     Where all problems take more than `room` characters, the ones that changed come first, and then those that the seed
     draws. They are shown in the order of the evaluation.
     """
-    greedy, rows = _select_greedy_answers(answers), problems.set_index("problem_id")
+    greedy = _select_greedy_answers(answers)
+    rows = problems.set_index("problem_id")
     rows = rows.loc[[name for name in rows.index if name in greedy[config.baseline].index]]
     problem_entries = {str(name): _build_problem_entry(str(name), row, greedy) for name, row in rows.iterrows()}
     changed = [name for name in problem_entries if _has_changed_correctness(name, greedy, config.baseline)]

@@ -52,7 +52,8 @@ class OnPairs:
     """Comparisons, or rankings as all of their pairs; both are measured by the held-out comparisons."""
 
     def __init__(self, config: RewardModelConfig, examples: Path, tokenizer: Tokenizer) -> None:
-        self.config, self.vocabulary = config, len(tokenizer)
+        self.config = config
+        self.vocabulary = len(tokenizer)
         limit = Limit(config.max_length, config.truncation)
         table = tables.read_table(Comparisons, examples / "test.parquet").sort_values("prompt_id", kind="stable")
         self.train = ComparisonSet(_load_training_pairs(config, examples), tokenizer, limit)
@@ -152,7 +153,8 @@ def compute_pair_accuracies(table: pd.DataFrame, margins: Tensor) -> Metrics:
     steps = (table["chosen"].map(shown).astype(int) + table["rejected"].map(shown).astype(int)).to_numpy()
     scored = "chosen_score" in table  # pairs of other people may come without scores
     order = (table["chosen_score"] - table["rejected_score"]).to_numpy() if scored else np.zeros(len(table))
-    margin_values, label = margins.numpy(), np.ones(len(table))
+    margin_values = margins.numpy()
+    label = np.ones(len(table))
     rows = {"all": np.ones(len(table), dtype=bool), **{name: steps == count for count, name in enumerate(STRATA)}}
     levels = table["strength"].map(get_strength_level).to_numpy()
     return {

@@ -31,7 +31,8 @@ class OnSolutions:
 
     def __init__(self, config: RewardModelConfig, examples: Path, tokenizer: Tokenizer) -> None:
         assert config.objective in ("outcome", "process")
-        self.config, limit = config, Limit(config.max_length, config.truncation)
+        self.config = config
+        limit = Limit(config.max_length, config.truncation)
         table = tables.read_table(Solutions, examples / "test.parquet").sort_values("prompt_id", kind="stable")
         learnt = tables.read_table(Solutions, examples / "train.parquet")
         headed = config.kind == "head"  # log-probabilities have one output, and one label for an answer or a step

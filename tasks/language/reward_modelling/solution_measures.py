@@ -96,7 +96,8 @@ def compute_first_error_accuracies(not_bad: Sequence[Numbers], truth: Sequence[N
         if hits:
             accuracies[name] = float(np.mean(hits))
     if len(accuracies) == 2:
-        wrong, right = accuracies["wrong"], accuracies["right"]
+        wrong = accuracies["wrong"]
+        right = accuracies["right"]
         accuracies["f1"] = 2 * wrong * right / (wrong + right) if wrong + right else 0.0
     return accuracies
 

@@ -83,7 +83,8 @@ def find_last_boxed_text(response: str) -> str | None:
     start = response.rfind(BOX)
     if start < 0:
         return None
-    start, depth = start + len(BOX), 1
+    start = start + len(BOX)
+    depth = 1
     for position in range(start, len(response)):
         depth += {"{": 1, "}": -1}.get(response[position], 0)
         if depth == 0:

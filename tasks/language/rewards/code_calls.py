@@ -95,7 +95,8 @@ class Remote:
     """
 
     def __init__(self, program: "Program", handle: int) -> None:
-        self._program, self._handle = program, handle
+        self._program = program
+        self._handle = handle
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         return self._program.call(self._handle, arguments, named)

@@ -39,15 +39,27 @@ SYSTEM_CALLS = {
         "mmap": 222, "mprotect": 226, "madvise": 233, "prlimit64": 261, "getrandom": 278, "rseq": 293, "clone3": 435,
     },
 }  # fmt: skip
-LOAD, EQUAL, ANY_BIT, RETURN = 0x20, 0x15, 0x45, 0x06  # instructions of the kernel's filters
+# instructions of the kernel's filters
+LOAD = 0x20
+EQUAL = 0x15
+ANY_BIT = 0x45
+RETURN = 0x06
 NUMBER, MACHINE, ARGUMENTS = (
     0,
     4,
     16,
 )  # where a filter finds a system call's number, the machine, the arguments of 8 bytes
-ALLOW, REFUSE, ABSENT, KILL = 0x7FFF0000, 0x00050001, 0x00050026, 0x80000000  # EPERM is 1, ENOSYS is 38
+# EPERM is 1, ENOSYS is 38
+ALLOW = 0x7FFF0000
+REFUSE = 0x00050001
+ABSENT = 0x00050026
+KILL = 0x80000000
 THREAD = 0x10000  # among clone's flags: a thread of this process, not a new one
-SET_PARENT_DEATH_SIGNAL, SET_NO_NEW_PRIVILEGES, SET_SECCOMP, FILTER = 1, 38, 22, 2  # of prctl
+# of prctl
+SET_PARENT_DEATH_SIGNAL = 1
+SET_NO_NEW_PRIVILEGES = 38
+SET_SECCOMP = 22
+FILTER = 2
 
 
 class Unprotected(Exception):

@@ -44,9 +44,11 @@ def extract_program(response: str) -> str:
             if block is not None:
                 block.append(line)
         elif block is None:
-            block, python = [], line.strip().strip("`").strip().lower() in LANGUAGES
+            block = []
+            python = line.strip().strip("`").strip().lower() in LANGUAGES
         else:
-            last_block, block = (block if python else last_block), None
+            last_block = block if python else last_block
+            block = None
     if block is not None and python:
         last_block = block
     return response if last_block is None else "\n".join(last_block)

@@ -28,7 +28,9 @@ from typing import Any
 from tasks.language.rewards import code_program
 from tasks.language.rewards.code_calls import Channel
 
-READY, RIGHT, WRONG = "ready", "right", "wrong"
+READY = "ready"
+RIGHT = "right"
+WRONG = "wrong"
 NUMBER = re.compile(r"[-+]?(?:\d++(?:\.\d*+)?|\.\d++)(?:[eE][-+]?\d{1,3})?")
 THREADS = 64  # that a program may have at a time: others need threads too, and no limit of the kernel's counts them
 OFTEN = 0.01  # seconds between two counts

@@ -195,7 +195,8 @@ def has_placeholders(response: str, num_placeholders: int) -> bool:
     for line in response.split("\n"):
         behind = 0
         while (opened := line.find("[", behind)) >= 0 and (closed := line.find("]", opened)) >= 0:
-            count, behind = count + 1, closed + 1
+            count = count + 1
+            behind = closed + 1
     return count >= num_placeholders
 
 
@@ -253,7 +254,8 @@ def is_json_text(response: str) -> bool:
 def has_title(response: str) -> bool:
     """A title stands on a line, as in `<<Title>>`."""
     for line in response.split("\n"):
-        opened, closed = line.find("<<"), line.rfind(">>")
+        opened = line.find("<<")
+        closed = line.rfind(">>")
         if 0 <= opened < closed and line[opened:closed].strip("<> \t\r"):
             return True
     return False

@@ -10,7 +10,8 @@ from typing import Any
 
 from tasks.language.rewards.constraint_kinds import KINDS
 
-IDS, ARGUMENTS = "instruction_id_list", "kwargs"
+IDS = "instruction_id_list"
+ARGUMENTS = "kwargs"
 
 
 def has_constraints(columns: Mapping[str, Any]) -> bool:
@@ -37,7 +38,8 @@ def compute_satisfied_share(response: str, columns: Mapping[str, Any]) -> float:
 
 def find_constraints_fault(columns: Mapping[str, Any]) -> str | None:
     """What is wrong with a prompt's constraints, in a line: which field, and what was expected; None if nothing is."""
-    names, arguments = columns.get(IDS), columns.get(ARGUMENTS)
+    names = columns.get(IDS)
+    arguments = columns.get(ARGUMENTS)
     if not isinstance(names, list) or not names:
         return f"{IDS}: expected a list of names of constraints, got {names!r:.60}"
     if not isinstance(arguments, list) or len(arguments) != len(names):

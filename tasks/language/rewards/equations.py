@@ -71,7 +71,8 @@ def select_distinct_equations(steps: list[Equation]) -> list[Equation]:
 
 @lru_cache(maxsize=64)  # each measure of an answer reads its lines again
 def _parse_line_equations(line: str) -> tuple[Equation, ...]:
-    noted, removed = [], 0
+    noted = []
+    removed = 0
     for note in NOTE.finditer(line):
         noted += [(note.start() - removed, step) for _, step in _iterate_written_equations(note[1])]
         removed += len(note[0])
@@ -116,7 +117,9 @@ def _evaluate_tokens(tokens: list[str]) -> Fraction | None:
             values.append(parse_number(token))
             continue
         while token != "(" and signs and RANK[signs[-1]] >= RANK[token]:
-            right, left, sign = values.pop(), values.pop(), signs.pop()
+            right = values.pop()
+            left = values.pop()
+            sign = signs.pop()
             if sign == "/" and right == 0:
                 return None
             values.append(OPERATIONS[sign](left, right))

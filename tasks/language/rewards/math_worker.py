@@ -16,7 +16,11 @@ from typing import Any
 
 MEMORY_BYTES = 1 << 30
 NEAR = 2e-5  # of the reference: math-verify rounds at the sixth decimal, where 5e-9 and 7e-9 are both nothing
-READY, UNKNOWN, KNOWN, RIGHT, WRONG = "ready", "unknown", "known", "right", "wrong"
+READY = "ready"
+UNKNOWN = "unknown"
+KNOWN = "known"
+RIGHT = "right"
+WRONG = "wrong"
 
 
 @lru_cache(maxsize=256)
@@ -36,7 +40,8 @@ def is_right(gold: str, answer: str, near: bool = False) -> bool:
     from math_verify import parse, verify
 
     # Its own time-outs are off (None): they are alarms that work in a main thread only.
-    references, answers = parse_gold_expressions(gold), parse(answer, parsing_timeout=None)
+    references = parse_gold_expressions(gold)
+    answers = parse(answer, parsing_timeout=None)
     if not verify(references, answers, timeout_seconds=None):
         return False
     return not near or not (references and answers) or is_near(references[0], answers[0])

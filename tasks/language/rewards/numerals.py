@@ -180,7 +180,8 @@ def _format_mixed_fraction(whole: str, above: str, below: str) -> str:
 
 
 def _rewrite_number_match(match: re.Match[str], powers_of_e: bool) -> str:
-    currency, percent = match["currency"] or "", match["percent"] or ""
+    currency = match["currency"] or ""
+    percent = match["percent"] or ""
     times = any(match[name] for name in ("power", "tag", "raised"))
     if times and match.string[match.start() - 1 : match.start()] == "/":  # the product is not the divisor
         return match[0]

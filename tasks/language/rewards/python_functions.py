@@ -110,7 +110,9 @@ class PythonFunction:
             raise ConfigError(f"params.yaml: reward_files: {wanted}, got {kept!r}")
         if reason := find_reward_function_fault(Path(), name):
             raise ConfigError(f"params.yaml: reward: {name}: {reason}")
-        self.name, self.files, self.seconds = name, Path(kept), seconds
+        self.name = name
+        self.files = Path(kept)
+        self.seconds = seconds
         self.spent = 0.0  # seconds in calls
         self.worker: FunctionWorker | None = None
         self.warned: set[str] = set()

@@ -96,7 +96,8 @@ class _Used:
         imported = {
             *filter(_is_project_file, (getattr(module, "__file__", None) for module in [*sys.modules.values()]))
         }
-        opened, self.read = {*self.read}, set()
+        opened = {*self.read}
+        self.read = set()
         elsewhere = filter(_is_foreign_file, opened - self.written)
         read = {*filter(_is_data_file, (*filter(_is_project_file, opened), *elsewhere))}
         return {"imported": sorted(imported), "read": sorted(read - imported)}
@@ -220,7 +221,8 @@ def _format_exception(path: Path, error: BaseException) -> str:
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.startswith(folder)]
     where, line = (frames[-1].filename, frames[-1].lineno) if frames else (str(path), None)
     if isinstance(error, SyntaxError) and (error.filename or "").startswith(folder):
-        where, line = str(error.filename), error.lineno
+        where = str(error.filename)
+        line = error.lineno
     message_lines = _format_shortened(error, str, 2 * LONGEST).strip().splitlines()
     location = f"{os.path.relpath(where, HOME)}{f':{line}' if line else ''}"
     return f"{location}: {_format_shortened(type(error).__name__, str, LONGEST)}{f': {_format_shortened(message_lines[0], str, LONGEST)}' if message_lines else ''}"  # noqa: E501

@@ -28,7 +28,8 @@ def compute_order_agreement(difference: ArrayLike, order: ArrayLike) -> NDArray[
     Both are (P,), first minus second answer: of their rewards, and of what is held to be true. Pairs whose order is 0
     are left out, so that fewer may come back.
     """
-    signs, wanted = np.sign(np.asarray(difference, dtype=np.float64)), np.sign(np.asarray(order, dtype=np.float64))
+    signs = np.sign(np.asarray(difference, dtype=np.float64))
+    wanted = np.sign(np.asarray(order, dtype=np.float64))
     right: NDArray[np.float64] = (1 + (signs * wanted)[wanted != 0]) / 2
     return right
 
@@ -52,8 +53,10 @@ def compute_pair_order_agreement(
     shown = [has_worked_steps(response) for response in responses]
     pairs = [(a, b) for a, b in combinations(range(len(responses)), 2) if responses[a] != responses[b]]
     first, second = (np.array([pair[side] for pair in pairs], dtype=int) for side in (0, 1))
-    reward_array, score_array = np.asarray(rewards, dtype=np.float64), np.asarray(scores, dtype=np.float64)
-    difference, order = reward_array[first] - reward_array[second], score_array[first] - score_array[second]
+    reward_array = np.asarray(rewards, dtype=np.float64)
+    score_array = np.asarray(scores, dtype=np.float64)
+    difference = reward_array[first] - reward_array[second]
+    order = score_array[first] - score_array[second]
     steps = np.asarray(shown, dtype=int)[first] + np.asarray(shown, dtype=int)[second]
     strata = {name: compute_order_agreement(difference[steps == k], order[steps == k]) for k, name in enumerate(STRATA)}
     return {"all": compute_order_agreement(difference, order), **strata}

@@ -95,7 +95,8 @@ def _check_reward_config(path: Path, config: Any) -> None:
     def refuse(name: str, expected: str) -> NoReturn:
         raise DataError(f"{path}: config.json: {name}: expected {expected}, got {getattr(config, name, None)!r}")
 
-    objective, headed = getattr(config, OBJECTIVE, None), getattr(config, BETA, None) is None
+    objective = getattr(config, OBJECTIVE, None)
+    headed = getattr(config, BETA, None) is None
     for name in () if headed else (BETA,) if objective is None else (BETA, THRESHOLD):
         number = getattr(config, name, None)
         if not isinstance(number, int | float) or isinstance(number, bool) or not 0 < number <= sys.float_info.max:

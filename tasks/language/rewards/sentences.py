@@ -43,11 +43,13 @@ def count_sentences(response: str) -> int:
     an item of a list is a sentence where the item begins with no small letter.
     """
     tokens = response.split()
-    count, behind = 1, ""
+    count = 1
+    behind = ""
     for word, following in pairwise([*tokens, ""]):
         ends = [match.end() for match in END.finditer(word) if match.end() < len(word) or following]
         if ends and ends_sentence(word[: ends[-1]], word[ends[-1] :] or following):
-            count, behind = count + 1, CLOSING.sub("", word[ends[-1] :], count=1)
+            count = count + 1
+            behind = CLOSING.sub("", word[ends[-1] :], count=1)
         else:
             behind += word
     return count - (not behind)

@@ -15,7 +15,9 @@ from tasks.language.rewards.verifier import judge_without_algebra
 from tasks.language.rewards.worked_steps import judge_step_soundness, parse_reference_steps, select_leading_steps
 from tasks.language.tables.solutions import split_steps
 
-BAD, NEUTRAL, GOOD = -1, 0, 1
+BAD = -1
+NEUTRAL = 0
+GOOD = 1
 
 
 def compute_step_labels(question: str, solution: str, answer: str, response: str) -> list[int]:
@@ -30,7 +32,8 @@ def compute_step_labels(question: str, solution: str, answer: str, response: str
     best; a line without any is neutral, as is a repetition.
     """
     written = [(line, parse_equations(line)) for line in split_steps(response)]
-    worked, steps = parse_reference_steps(solution), [step for _, line_equations in written for step in line_equations]
+    worked = parse_reference_steps(solution)
+    steps = [step for _, line_equations in written for step in line_equations]
     good = judge_step_soundness(question, worked, steps)
     leads = {
         step.key
@@ -50,7 +53,8 @@ class _Told:
     """
 
     def __init__(self, answer: str, leads: Set[object]) -> None:
-        self._answer, self._leads = answer, leads
+        self._answer = answer
+        self._leads = leads
         self._seen: set[object] = set()
         self._reached: set[Fraction] = set()
         self._claimed: set[Fraction] = set()

@@ -35,7 +35,9 @@ METRICS = {  # of a step's samples
     "computed where it counts.",
     **python_functions.METRICS,
 }
-NONE, FAILED = "/none", "/failed"  # what is logged of a function besides its mean
+# what is logged of a function besides its mean
+NONE = "/none"
+FAILED = "/failed"
 TAKEN = ("prompts", "responses", "completions")  # names under which a function gets something else than a column
 ALWAYS = {"verifiable": verifiable, "format": format}  # logged even where they do not count
 # A sum of floats depends on the order: first these, then others by name, then functions of the user's.
@@ -113,7 +115,8 @@ def compute_weighted_rewards(
     for name in BY_MODEL:
         if weights.get(name) and name not in parts:
             raise ValueError(f"{name} has weight {weights[name]}, and no scores were given")
-    others, applies = torch.zeros(len(answered)), torch.zeros(len(answered), dtype=torch.bool)
+    others = torch.zeros(len(answered))
+    applies = torch.zeros(len(answered), dtype=torch.bool)
     for name in list_counted_rewards(weights):
         columns = judged[name].columns if name in judged else None
         has = torch.tensor([columns is None or columns.has(response.columns) for response in answered])

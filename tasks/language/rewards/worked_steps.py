@@ -89,7 +89,8 @@ def select_leading_steps(worked: ReferenceSteps, steps: list[Equation]) -> list[
     """Those of sound steps that end in a result of the reference or lead to one that does; each once, the last
     first.
     """
-    wanted, right = {step.result for step in worked.steps}, []
+    wanted = {step.result for step in worked.steps}
+    right = []
     for step in reversed(select_distinct_equations(steps)):
         if step.result in wanted:
             right.append(step)

@@ -23,7 +23,8 @@ def compute_label_agreement(
     labels: Labels, truth: Labels, shares: Sequence[Sequence[float]] | None
 ) -> dict[str, float]:
     """METRICS of solutions; the last two only with the `shares` of right roll-outs."""
-    labelled_bad, true = _flag_bad_steps(labels), _flag_bad_steps(truth)
+    labelled_bad = _flag_bad_steps(labels)
+    true = _flag_bad_steps(truth)
     metrics = {
         "labels": float((labelled_bad == true).mean()),
         "first_wrong": float(

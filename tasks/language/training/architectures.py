@@ -17,7 +17,9 @@ from tasks.algorithms.language.sequences import pack_documents
 from tasks.common.errors import DataError
 
 WANTED = "expected an attention model, whose key-value cache has a place for each token of a row"
-PROMPTS, ANSWERS, OWNER = [[5, 6, 7], [8]], [[9, 5], [6, 7, 8], [9], [5, 5]], [0, 0, 1, 1]
+PROMPTS = [[5, 6, 7], [8]]
+ANSWERS = [[9, 5], [6, 7, 8], [9], [5, 5]]
+OWNER = [0, 0, 1, 1]
 WINDOWS = (
     "sliding_window",
     "attention_chunk_size",
@@ -84,7 +86,8 @@ def check_packing(name: str, model: PretrainedModel, room: int | None) -> None:
                 f"rows of {room} packed "
                 f"tokens would not keep to; expected sft.packing false, or sft.max_length at most {window}"
             )
-    first, second = ([5, 6, 7], [True] * 3), ([8, 9, 5, 6], [True] * 4)
+    first = ([5, 6, 7], [True] * 3)
+    second = ([8, 9, 5, 6], [True] * 4)
     alone = model(**pack_documents([[second]], pad=0).on(model).inputs(), use_cache=False).logits[0]
     try:
         both = model(**pack_documents([[first, second]], pad=0).on(model).inputs(), use_cache=False).logits[

@@ -47,7 +47,10 @@ class SamplingEnvironment:
         """Answers are sampled from `rounded`, the policy in bfloat16, where it is given: before each draw it gets the
         policy's weights.
         """
-        self.policy, self.tokenizer, self.judge, self.config = policy, tokenizer, judge, config
+        self.policy = policy
+        self.tokenizer = tokenizer
+        self.judge = judge
+        self.config = config
         self.rounded = rounded
         self.rows = tables.list_records(table)
         judge.check(self.rows)
@@ -92,10 +95,8 @@ class SamplingEnvironment:
             room = (0, whole.tokens.shape[1] - experience.paid.shape[1])
             paid = distributed.gather_rows(torch.nn.functional.pad(experience.paid, room))
         steps = None if experience.steps is None else experience.steps.gathered(whole.tokens.shape[1])
-        responses, logged = (
-            whole.completions(encoded_prompts, self.tokenizer.pad_token_id),
-            dict(zip(names, parts, strict=True)),
-        )
+        responses = whole.completions(encoded_prompts, self.tokenizer.pad_token_id)
+        logged = dict(zip(names, parts, strict=True))
         return Experience(
             responses,
             whole.logps,
@@ -145,7 +146,8 @@ class SamplingEnvironment:
         """The responses to the prompts at `indices`, perhaps none, with their rewards."""
         if not indices:
             nothing = Completions(*(torch.zeros(0, 1, dtype=torch.bool),) * 2, torch.zeros(0), drawn.tokens, drawn.mask)
-            paid, none = drawn.logps if by_line else None, torch.zeros(0)
+            paid = drawn.logps if by_line else None
+            none = torch.zeros(0)
             steps = StepRewards(drawn.logps, none, none, none) if self.judge.judges_steps else None
             return Experience(nothing, drawn.logps, none, drawn.ended, {}, {}, paid, steps), weighted_rewards.Rewards(
                 none, none, {}

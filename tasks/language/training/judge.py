@@ -59,8 +59,14 @@ class Judge:
         those of the rewards that count. With `graded` the rubric is computed for all answers, even where it counts for
         none.
         """
-        self.weights, self.scorer, self.tokenizer, self.verifier = weights, scorer, tokenizer, verifier
-        self.functions, self.helpers, self.columns, self.strip_thinking = functions, helpers, columns, strip_thinking
+        self.weights = weights
+        self.scorer = scorer
+        self.tokenizer = tokenizer
+        self.verifier = verifier
+        self.functions = functions
+        self.helpers = helpers
+        self.columns = columns
+        self.strip_thinking = strip_thinking
         self.graded = graded or any(counted.get("rubric") for counted in weights.values())
         by_name = weighted_rewards.load_counted_rewards(collect_counted_rewards(weights))
         self.by_columns = {name: reward for name, reward in by_name.items() if reward.columns is not None}
@@ -136,7 +142,8 @@ class Judge:
         ]
         kinds = [row["reward"] for row in prompts]
         scores, at_ends = (None, None) if self.scorer is None else _score_responses(self.scorer, responses)
-        total, others = torch.zeros(len(texts)), torch.zeros(len(texts))
+        total = torch.zeros(len(texts))
+        others = torch.zeros(len(texts))
         logged = [name for function in self.functions for name in (function, function + weighted_rewards.FAILED)]
         for name, reward in self.by_columns.items():
             logged += (name, *reward.further)
@@ -151,7 +158,8 @@ class Judge:
                 self.functions,
                 self.helpers,
             )
-            total[rows], others[rows] = part.total, part.others
+            total[rows] = part.total
+            others[rows] = part.others
             for name, values in part.parts.items():
                 parts.setdefault(name, torch.full((len(texts),), torch.nan))[rows] = values
         if self.graded:
@@ -167,7 +175,8 @@ class Judge:
         read.
         """
         for row, verdict in zip(prompts, right.tolist(), strict=True):
-            prompt_id, counts = row["prompt_id"], self.weights[row["reward"]].get("verifiable")
+            prompt_id = row["prompt_id"]
+            counts = self.weights[row["reward"]].get("verifiable")
             if counts and math.isnan(verdict) and prompt_id not in self.unreadable:
                 self.unreadable.add(prompt_id)
                 text = (
@@ -207,11 +216,13 @@ def get_reward_model_objective(scorer: PretrainedModel) -> str:
 @torch.no_grad()
 def _score_responses(scorer: PretrainedModel, responses: Completions) -> tuple[Tensor, Tensor | None]:
     """The score of each response (N,); by a process reward model also of each step (N, L), nan where none ends."""
-    scores, at_ends = torch.zeros(len(responses)), torch.full(responses.mask.shape, torch.nan)
+    scores = torch.zeros(len(responses))
+    at_ends = torch.full(responses.mask.shape, torch.nan)
     for rows in accumulation.cut_into_micro_batches(responses, torch.arange(len(responses)), SCORED_AT_ONCE):
         part = responses.rows(rows)
         if _is_process_reward_model(scorer):
-            step_scores, ends = step_rewards.score_steps(scorer, part), step_rewards.find_model_step_ends(scorer, part)
+            step_scores = step_rewards.score_steps(scorer, part)
+            ends = step_rewards.find_model_step_ends(scorer, part)
             at_ends[rows, : ends.shape[1]] = step_scores.masked_fill(~ends, torch.nan).cpu()
             scores[rows] = step_rewards.combine_step_scores(
                 step_scores, ends, getattr(scorer.config, step_rewards.STEP_SCORE)

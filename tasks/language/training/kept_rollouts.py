@@ -17,7 +17,11 @@ from tasks.common import processes, tables
 from tasks.common.tables import Record
 from tasks.language.tables.rollouts import FILE, RolloutTable
 
-STEPS, GROUPS, ANSWERS, TOKENS = 12, 2, 8, 256  # of a training, a step, a prompt and an answer
+# of a training, a step, a prompt and an answer
+STEPS = 12
+GROUPS = 2
+ANSWERS = 8
+TOKENS = 256
 
 
 def select_evenly_spaced_steps(steps: int) -> list[int]:
@@ -29,7 +33,8 @@ class KeptRollouts:
     """Looks at the samples of each step, and is part of a training's state, so that a resumed one keeps the same."""
 
     def __init__(self, steps: int, temperature: float) -> None:
-        self.wanted, self.temperature = select_evenly_spaced_steps(steps), temperature
+        self.wanted = select_evenly_spaced_steps(steps)
+        self.temperature = temperature
         self.rows: list[Record] = []
 
     def __call__(self, step: int, experience: Experience, advantages: Tensor) -> None:

@@ -74,9 +74,13 @@ class Trainee:
         held_out: SamplingEnvironment,
         checkpoints: ResumableTraining | None = None,
     ) -> None:
-        self.config, self.tokenizer = config, tokenizer
-        self.trained, self.policy = trained, trained.model
-        self.training_problems, self.held_out, self.checkpoints = train, held_out, checkpoints
+        self.config = config
+        self.tokenizer = tokenizer
+        self.trained = trained
+        self.policy = trained.model
+        self.training_problems = train
+        self.held_out = held_out
+        self.checkpoints = checkpoints
         self.rollouts = KeptRollouts(config.steps, config.temperature)
 
     def collect(self, step: int, by_line: bool = False) -> Experience:
@@ -151,7 +155,8 @@ def summarize_eval_rewards(rewards: Tensor) -> dict[str, float]:
 
 def compute_lengths_by_correctness(experience: Experience) -> dict[str, float]:
     """The mean lengths of right and of other samples, as METRICS has them."""
-    right, tokens = experience.parts["verifiable"] == 1, experience.completions.mask.sum(1).float()
+    right = experience.parts["verifiable"] == 1
+    tokens = experience.completions.mask.sum(1).float()
     groups = {"right": tokens[right], "wrong": tokens[~right]}
     return {
         f"completions/mean_length_{name}": group_lengths.mean().item() if len(group_lengths) else 0.0
@@ -163,7 +168,8 @@ class Watch:
     """Evaluates at intervals and keeps the best weights; the rows in between repeat the last evaluation."""
 
     def __init__(self, trainee: Trainee) -> None:
-        self.trainee, self.config = trainee, trainee.config
+        self.trainee = trainee
+        self.config = trainee.config
         self.latest: dict[str, float] = {}
         self.best = Best()
 
@@ -205,10 +211,8 @@ def build_algorithm_settings(config: PolicyConfig, kind: type[Settings]) -> Sett
 def open_trainee(stage: str, config: PolicyConfig, sources: Sources) -> Iterator[Trainee]:
     """The policy of `sources` with what it is asked and how its answers are judged, until the block ends."""
     torch.manual_seed(config.seed)
-    trained, tokenizer = (
-        trained_model.load_trainable_model(sources.policy, config.training, config.lora),
-        models.load_tokenizer(sources.policy),
-    )
+    trained = trained_model.load_trainable_model(sources.policy, config.training, config.lora)
+    tokenizer = models.load_tokenizer(sources.policy)
     prompts = tables.read_table(Prompts, sources.mixture / "prompts.parquet")
     held_out = tables.read_table(Prompts, sources.mixture / "validation.parquet").head(config.evaluate_prompts)
     if config.evaluate_every and held_out.empty:
@@ -216,7 +220,8 @@ def open_trainee(stage: str, config: PolicyConfig, sources: Sources) -> Iterator
             f"params.yaml: {stage}.evaluate_every: there are no held-out prompts to evaluate on; raise "
             "mixture.validation_share, or set 0 here"
         )
-    kinds, columns = {*prompts["reward"], *held_out["reward"]}, collect_further_columns(prompts)
+    kinds = {*prompts["reward"], *held_out["reward"]}
+    columns = collect_further_columns(prompts)
     with (
         open_judge(config, kinds, tokenizer, sources.reward_model, sources.reward_files, columns) as judge,
         open_resumable_training(stage, config, *vars(sources).values()) as checkpoints,

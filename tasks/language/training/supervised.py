@@ -67,10 +67,8 @@ def train_supervised(
     """
     policy = inputs[0]
     torch.manual_seed(config.seed)
-    trained, tokenizer = (
-        trained_model.load_trainable_model(policy, config.training, config.lora),
-        models.load_tokenizer(policy),
-    )
+    trained = trained_model.load_trainable_model(policy, config.training, config.lora)
+    tokenizer = models.load_tokenizer(policy)
     model = trained.model
     learned, held_out = (Encoded(part, tokenizer, config, stage) for part in (data.train, data.validation))
     for name, part in (("demonstrations", learned), ("held-out demonstrations", held_out)):
@@ -151,7 +149,8 @@ class Encoded:
         long = config.max_length is not None and len(tokens) > config.max_length
         if long:
             kept = slice(config.max_length) if config.truncation == "right" else slice(-(config.max_length or 0), None)
-            tokens, learned = tokens[kept], learned[kept]
+            tokens = tokens[kept]
+            learned = learned[kept]
         if (long and config.truncation == "drop") or not any(learned[1:]):
             self.dropped += 1
         else:
@@ -167,7 +166,8 @@ class Encoded:
         """All demonstrations, shuffled each epoch, as batches of `size` rows; with packing a row holds several of
         them.
         """
-        generator, count = torch.Generator().manual_seed(seed), len(self.rows)
+        generator = torch.Generator().manual_seed(seed)
+        count = len(self.rows)
         if self.room is None:
             by_length = iterate_length_grouped_batches(self.lengths, size, epochs, generator)
             batches = by_length if self.grouped else iterate_shuffled_batches(count, size, epochs, generator)

@@ -34,7 +34,9 @@ class TrainedModel(Generic[Model]):
         adapter: AdapterConfig | None = None,
     ) -> None:
         """`loaded` returns the model as it was before training, as the type that transformers names so."""
-        self.loaded, self.config, self.adapter = loaded, config, adapter
+        self.loaded = loaded
+        self.config = config
+        self.adapter = adapter
         small = config.precision == "pure_bf16" or (adapter is not None and config.precision == "bf16")
         self.model = loaded("bfloat16" if small else "float32")
         self._add_adapter(self.model)

@@ -85,7 +85,8 @@ class DecisionTransformerConfig(LearnerConfig):
     @classmethod
     def _check_heads_divide_width(cls, value: int, info: ValidationInfo) -> int:
         """Of a new trunk; one from a language model has its own sizes."""
-        width, variants = info.data.get("width", value), info.data.get("variants", {})
+        width = info.data.get("width", value)
+        variants = info.data.get("variants", {})
         if all(variant.init != "language" for variant in variants.values()) and width % value:
             raise ValueError(f"expected a divisor of width = {width}")
         return value

@@ -75,7 +75,8 @@ class FineTuningConfig(Config):
 
 def check_fine_tuning_is_reached(tuning: FineTuningConfig, section: Mapping[str, Any]) -> None:
     """ValueError if a variant of the section is to go on online after the last of all its gradient steps."""
-    online, steps = any(variant.online for variant in section.get("variants", {}).values()), section.get("steps")
+    online = any(variant.online for variant in section.get("variants", {}).values())
+    steps = section.get("steps")
     if online and steps is not None and tuning.after >= steps:
         raise ValueError(f"expected after below steps, which are {steps}: a variant would never go online")
 

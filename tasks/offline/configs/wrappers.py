@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from ruamel.yaml import YAML
 
-BETWEEN, BRACE = " | ", " {"
+BETWEEN = " | "
+BRACE = " {"
 ENVIRONMENT = r"(\w+(\.\w+)*:)?[\w./-]+"  # a name, with or without the module that registers it
 ARGUMENTS = r"( \{[^|]*\})?"
 WRAPPER = rf"(\w+(\.\w+)*:)?\w+{ARGUMENTS}"

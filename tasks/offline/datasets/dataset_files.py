@@ -25,7 +25,8 @@ from tasks.offline.datasets.episodes import BadEpisode, Episode
 from tasks.offline.datasets.normalized_score import ScoreReference
 from tasks.offline.environments import saved_environments, simulators
 
-DATA, METADATA = Path("data/main_data.hdf5"), Path("data/metadata.json")
+DATA = Path("data/main_data.hdf5")
+METADATA = Path("data/metadata.json")
 MINARI = "0.5.0"  # the format's version, as Minari names it
 
 # The returns that D4RL's scores are measured between (its infos.py); its environments are of version 2, not 5.
@@ -91,10 +92,8 @@ def read_offline_dataset(path: Path) -> StoredDataset:
     """The data set in the folder `path`; DataError with one line naming it, the episode and the field if it is bad."""
     try:
         metadata = dict(json.loads((path / METADATA).read_text())["posttrain"])
-        environment, reference = (
-            saved_environments.replace_environment_folder(metadata.pop("environment"), path),
-            ScoreReference(**metadata.pop("reference")),
-        )
+        environment = saved_environments.replace_environment_folder(metadata.pop("environment"), path)
+        reference = ScoreReference(**metadata.pop("reference"))
         episodes = list(storage.read_episode_file(path / DATA))
     except BadEpisode as error:
         raise DataError(f"data set {path.name}: {error}") from None
@@ -115,7 +114,8 @@ def find_d4rl_reference(environment: str) -> ScoreReference | None:
 
 def find_known_maximum_return(environment: str) -> float | None:
     """What a good return is where nothing was trained: the optimum where it is known, else D4RL's maximum."""
-    optimum, d4rl = simulators.find_best_possible_return(environment), find_d4rl_reference(environment)
+    optimum = simulators.find_best_possible_return(environment)
+    d4rl = find_d4rl_reference(environment)
     return optimum if optimum is not None else d4rl.maximum if d4rl else None
 
 

@@ -49,7 +49,8 @@ def read_minari_dataset(folder: Path, environment: str) -> Imported:
     """
     metadata, notes = read_minari_metadata(folder, environment)
     with _convert_read_errors(folder, "Minari data set"):
-        recorded, count = list(episodes.read_episode_file(folder / dataset_files.DATA)), metadata["total_episodes"]
+        recorded = list(episodes.read_episode_file(folder / dataset_files.DATA))
+        count = metadata["total_episodes"]
     if len(recorded) != count:
         raise DataError(f"{folder}: {len(recorded)} episodes here, but {count} in metadata.json")
     reference = _parse_reference_scores(folder, metadata)
@@ -154,7 +155,8 @@ def read_d4rl_dataset(file: Path, environment: str) -> Imported:
 
 def _find_episode_ends(arrays: Mapping[str, Array], environment: str) -> tuple[list[int], list[str]]:
     """Where each episode ends (the number of the step behind it), and what has to be said of that."""
-    steps, limit = len(arrays["terminals"]), simulators.find_step_limit(environment)
+    steps = len(arrays["terminals"])
+    limit = simulators.find_step_limit(environment)
     if "timeouts" in arrays:
         ends = [int(end) + 1 for end in np.flatnonzero(arrays["terminals"] | arrays["timeouts"])]
         lengths = np.diff([0, *ends])
@@ -171,7 +173,8 @@ def _find_episode_ends(arrays: Mapping[str, Array], environment: str) -> tuple[l
             f"missing, and {environment} has no step limit to cut at; expected an id with the data's, such as {named}",
         )
     assert limit is not None, "of a longer episode, or refused"
-    ends, start = list[int](), 0
+    ends = list[int]()
+    start = 0
     for stop in [*(np.flatnonzero(arrays["terminals"]) + 1).tolist(), steps]:
         ends += [*range(start + limit, stop, limit), *([stop] if stop > start else [])]
         start = stop
@@ -206,7 +209,8 @@ def _read_flat_arrays(file: Path) -> tuple[dict[str, Array], list[str]]:
             if name in source
         }
         unread = [name for name, part in source.items() if name not in KNOWN and isinstance(part, h5py.Dataset)]
-    steps, seen = mode(map(len, arrays.values())), arrays["observations"].shape[1:]
+    steps = mode(map(len, arrays.values()))
+    seen = arrays["observations"].shape[1:]
     rows = {"observations": seen, "next_observations": seen, "actions": arrays["actions"].shape[1:]}
     for name, values in arrays.items():
         shape = (steps, *rows.get(name, ()))
@@ -217,7 +221,8 @@ def _read_flat_arrays(file: Path) -> tuple[dict[str, Array], list[str]]:
 
 def _cut_episode(number: int, arrays: dict[str, Array], start: int, end: int) -> Episode | None:
     """The steps `start` to `end` (excluded) as an episode, or None if nothing is left of it."""
-    terminated, seen = bool(arrays["terminals"][end - 1]), arrays["observations"][start:end]
+    terminated = bool(arrays["terminals"][end - 1])
+    seen = arrays["observations"][start:end]
     if "next_observations" in arrays:
         after = arrays["next_observations"][start:end]
         close = np.isclose(after[:-1], seen[1:], atol=1e-4) | ~np.isfinite(seen[1:])  # the latter are reported later
@@ -228,7 +233,9 @@ def _cut_episode(number: int, arrays: dict[str, Array], start: int, end: int) ->
     elif terminated:
         last = seen[-1:]
     else:
-        end, last, seen = end - 1, seen[-1:], seen[:-1]
+        end = end - 1
+        last = seen[-1:]
+        seen = seen[:-1]
         if end == start:
             return None
     whole = np.concatenate([seen, last])

@@ -168,7 +168,8 @@ def _check_storage(source: h5d.DatasetID, number: int | None, field: str) -> Non
     made = source.get_create_plist()
     if made.get_layout() == h5d.VIRTUAL or made.get_external_count():
         raise BadEpisode(number, field, "its values are in another file, which is not read; expected the data itself")
-    size, kept = math.prod(source.shape) * source.dtype.itemsize, source.get_storage_size()
+    size = math.prod(source.shape) * source.dtype.itemsize
+    kept = source.get_storage_size()
     if size > MOST_PACKED * kept + 2**20:
         raise BadEpisode(number, field, f"{size} bytes are said to be in {kept}")
 

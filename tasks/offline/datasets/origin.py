@@ -47,7 +47,8 @@ def check_dataset_origin(metadata: Mapping[str, Any], environment: str) -> list[
         return []
     env = simulators.make_offline_environment(environment)
     env.close()
-    spec, lacking = _decode_json_object(metadata.get("env_spec")), []
+    spec = _decode_json_object(metadata.get("env_spec"))
+    lacking = []
     if spec is not None:
         _check_spec(spec, env, environment)
     elif saved_environments.find_environment_folder(environment) is None:
@@ -116,10 +117,8 @@ def _iterate_spec_differences(recorded: Json, made: Json, env: simulators.Plain)
             yield _format_difference(key, recorded_side, made_side)
     if recorded.get(LIMIT, made[LIMIT]) != made[LIMIT]:
         yield _format_difference(LIMIT, recorded[LIMIT], made[LIMIT])
-    recorded_side, made_side = (
-        [*map(_format_wrapper, _list_relevant_wrappers(recorded))],
-        [*map(_format_wrapper, _list_relevant_wrappers(made))],
-    )
+    recorded_side = [*map(_format_wrapper, _list_relevant_wrappers(recorded))]
+    made_side = [*map(_format_wrapper, _list_relevant_wrappers(made))]
     if recorded_side != made_side:
         yield _format_difference("wrappers", " | ".join(recorded_side) or NOTHING, " | ".join(made_side) or NOTHING)
 

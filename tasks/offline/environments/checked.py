@@ -37,11 +37,16 @@ class Checked(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def __init__(self, env: gymnasium.Env[Any, Any], name: str, limit: float) -> None:
         super().__init__(env)
-        self.name, self.limit = name, limit
+        self.name = name
+        self.limit = limit
         self.seconds = _get_time_limit(getattr(env.unwrapped, "max_seconds", None), name)
-        self.space, self.alarm = env.observation_space, get_process_alarm()
+        self.space = env.observation_space
+        self.alarm = get_process_alarm()
         self.seed: int | None = None  # the last one
-        self.later, self.steps, self.spent = 0, 0, 0.0  # episodes since the seed; steps and seconds of the episode
+        # episodes since the seed; steps and seconds of the episode
+        self.later = 0
+        self.steps = 0
+        self.spent = 0.0
 
     @property
     def spec(self) -> EnvSpec | None:  # type: ignore[override]  # a property in Gymnasium's wrappers too
@@ -51,7 +56,8 @@ class Checked(gymnasium.Wrapper[Any, Any, Any, Any]):
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
         """The first observation, and what the environment passes beside it."""
         self.seed, self.later = (self.seed, self.later + 1) if seed is None else (seed, 0)
-        self.steps, self.spent = 0, 0.0
+        self.steps = 0
+        self.spent = 0.0
         pair = self._call_within_time_limit(lambda: self.env.reset(seed=seed, options=options))
         if not isinstance(pair, tuple) or len(pair) != 2:
             self._raise_data_error(f"expected a pair (observation, info), got {format_value_and_type(pair)}")

@@ -17,11 +17,16 @@ from numpy.typing import NDArray
 from tasks.offline.environments import graph
 
 BITS = 15
-NODES, DEGREE = 60, 3  # of `goal-graph`
+# of `goal-graph`
+NODES = 60
+DEGREE = 3
 LONGEST_WALK = 12  # steps until a walk is truncated; no two nodes are further apart
-STRIDE, NEAR = 0.1, 0.05  # of `reach`, whose side is 2: how far an action moves, and how near a goal is reached
+# of `reach`, whose side is 2: how far an action moves, and how near a goal is reached
+STRIDE = 0.1
+NEAR = 0.05
 PUSHES = 50  # steps until it is cut off
-ACHIEVED, DESIRED = "achieved_goal", "desired_goal"
+ACHIEVED = "achieved_goal"
+DESIRED = "desired_goal"
 
 Row = NDArray[np.float32]
 Seen = dict[str, Row]
@@ -52,7 +57,8 @@ class GoalEnv(gymnasium.Env[Seen, Any]):
         parts = spaces.Dict({ACHIEVED: row, DESIRED: row, "observation": row})
         self.observation_space = parts  # type: ignore[assignment]  # a Dict of arrays is a space of dicts of arrays
         self.action_space = actions
-        self.limit, self.moves = limit, 0
+        self.limit = limit
+        self.moves = 0
         self.state = self.goal = np.zeros(row.shape, np.float32)
 
     def drawn(self) -> Row:
@@ -73,7 +79,8 @@ class GoalEnv(gymnasium.Env[Seen, Any]):
 
     def step(self, action: Any) -> tuple[Seen, float, bool, bool, dict[str, Any]]:
         """One move."""
-        self.state, self.moves = self.moved(action), self.moves + 1
+        self.state = self.moved(action)
+        self.moves = self.moves + 1
         reached = bool(self.compute_terminated(self.state, self.goal, {}))
         reward = float(self.compute_reward(self.state, self.goal, {}))
         return self._observation(), reward, reached, not reached and self.moves == self.limit, {}

@@ -41,7 +41,8 @@ def step_key_to_door(
     """The next state, the reward, and whether that was the end. Walls stop the agent; a new room puts it anywhere."""
     row, column = divmod(state.cell, SIDE)
     down, right = ACTIONS[action]
-    row, column = min(max(row + down, 0), SIDE - 1), min(max(column + right, 0), SIDE - 1)
+    row = min(max(row + down, 0), SIDE - 1)
+    column = min(max(column + right, 0), SIDE - 1)
     state = replace(state, cell=row * SIDE + column, moves=state.moves + 1)
     if state.room == 0 and state.cell == state.key:
         state = replace(state, carrying=True)

@@ -16,16 +16,26 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
 from tasks.offline.environments import goals, key_to_door
+from tasks.offline.environments.discrete import GRAPH, GraphEnv, KeyToDoorEnv
 from tasks.offline.environments.rollouts import EpisodeOutcomes, Player, play_seeded_episodes
-from tasks.offline.environments.simulators import GRAPH, GraphEnv, KeyToDoorEnv, Plain
+from tasks.offline.environments.simulators import Plain
 
 SIZE = (300, 200)  # pixels
-FRAMES_A_SECOND, FRAMES = 15, 120  # at most; a longer episode has fewer frames a second, in real time all the same
+# at most; a longer episode has fewer frames a second, in real time all the same
+FRAMES_A_SECOND = 15
+FRAMES = 120
 COLOURS = 32
 LIMIT = 300_000  # bytes
 SLOW = 2.0  # steps a second of environments that do not say
-SKY, GROUND, GRID, COLOUR, INK = "#f4f6f8", "#cfd6dc", "#aab4bd", "#0072B2", "#1c1c1c"
-HEIGHT, ROOM, FINER = 2.0, 0.28, 2  # metres seen; of reach, from above; each pixel is drawn as FINER x FINER
+SKY = "#f4f6f8"
+GROUND = "#cfd6dc"
+GRID = "#aab4bd"
+COLOUR = "#0072B2"
+INK = "#1c1c1c"
+# metres seen; of reach, from above; each pixel is drawn as FINER x FINER
+HEIGHT = 2.0
+ROOM = 0.28
+FINER = 2
 
 
 def render_episode_gif(environment: str, player: Player, seed: int) -> tuple[bytes, EpisodeOutcomes]:
@@ -41,7 +51,9 @@ class Camera:
 
     def __init__(self) -> None:
         self.frames: list[Image.Image] = []
-        self.steps, self.every, self.rate = 0, 1, SLOW
+        self.steps = 0
+        self.every = 1
+        self.rate = SLOW
         self.trail: list[int] = []
 
     def __call__(self, scene: Plain) -> None:
@@ -147,7 +159,8 @@ def _draw_bit_rows(scene: goals.BitFlipEnv) -> Image.Image:
 def _draw_reach_square(scene: goals.ReachEnv) -> Image.Image:
     """The square from above: the point a disc, the goal a ring as wide as what counts as reached."""
     image, pen = _make_canvas()
-    half, middle = 0.45 * image.height, (image.width / 2, image.height / 2)
+    half = 0.45 * image.height
+    middle = (image.width / 2, image.height / 2)
     pen.rectangle((middle[0] - half, middle[1] - half, middle[0] + half, middle[1] + half), outline=GRID, width=FINER)
     goal, point = ((middle[0] + half * float(x), middle[1] - half * float(y)) for x, y in (scene.goal, scene.state))
     pen.circle(goal, goals.NEAR * half, outline=INK, width=FINER)

@@ -49,7 +49,8 @@ class Forgetful:
 
     def __init__(self, policy: Memoryless) -> None:
         tensors = policy.state_dict().values() if isinstance(policy, nn.Module) else ()
-        self.policy, self.device = policy, next((tensor.device for tensor in tensors), torch.device("cpu"))
+        self.policy = policy
+        self.device = next((tensor.device for tensor in tensors), torch.device("cpu"))
 
     def begin(self, episodes: int) -> None:
         """Nothing to forget."""

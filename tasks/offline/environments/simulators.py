@@ -24,70 +24,17 @@ from tasks.algorithms.offline.hindsight import Goals
 from tasks.algorithms.offline.transition_tensors import Spaces
 from tasks.common.errors import DataError
 from tasks.offline.configs.wrappers import BETWEEN, BRACE
-from tasks.offline.environments import goals, graph, key_to_door, modules, saved_environments, wrapping
+from tasks.offline.environments import goals, modules, saved_environments, wrapping
 from tasks.offline.environments.checked import Checked
+from tasks.offline.environments.discrete import GRAPH, GraphEnv, KeyToDoorEnv
 
 Seen = NDArray[np.float32]
 Info = dict[str, Any]  # what Gymnasium passes beside observations
 Space = spaces.Space[Any]
 NUMBERS = (spaces.Box, spaces.Discrete, spaces.MultiBinary, spaces.MultiDiscrete)  # what parts of an observation may be
 ROUNDING = 1e-5  # of half a range: how far beyond its bounds an action that somebody recorded may lie
-GRAPH = graph.draw_random_graph(nodes=20, degree=3, longest=4, seed=3)
-WALK = 10  # steps until a walk in the graph is truncated
 # steps until an episode is truncated where Gymnasium sets no limit: a policy that stays put would play for ever
 LONGEST = 1000
-
-
-class GraphEnv(gymnasium.Env[Seen, int]):
-    """Walks to the goal of GRAPH; the node is seen one-hot, an action is the number of an edge.
-
-    Seeds choose the start in turn, so that 19 episodes seeded in a row play every start once.
-    """
-
-    def __init__(self, limit: int | None = None) -> None:
-        nodes, degree = GRAPH.successors.shape
-        self.limit = limit or WALK
-        self.observation_space = spaces.Box(0, 1, (nodes,), np.float32)
-        self.action_space = spaces.Discrete(degree)  # type: ignore[assignment]  # numpy's int64 is its type, int does as well
-        self.node, self.moves = 0, 0
-
-    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Seen, Info]:
-        """Begin at a start; `options["start"]` chooses a node."""
-        super().reset(seed=seed)
-        turn = int(self.np_random.integers(len(GRAPH.starts))) if seed is None else seed % len(GRAPH.starts)
-        self.node, self.moves = int((options or {}).get("start", GRAPH.starts[turn])), 0
-        return self._observation(), {}
-
-    def step(self, action: int) -> tuple[Seen, float, bool, bool, Info]:
-        """Follow an edge."""
-        self.node, self.moves = int(GRAPH.successors[self.node, action]), self.moves + 1
-        at_goal = self.node == GRAPH.goal
-        return self._observation(), -1.0, at_goal, not at_goal and self.moves == self.limit, {}
-
-    def _observation(self) -> Seen:
-        row: Seen = np.eye(len(GRAPH.successors), dtype=np.float32)[self.node]
-        return row
-
-
-class KeyToDoorEnv(gymnasium.Env[Seen, int]):
-    """The rooms of tasks/offline/environments/key_to_door.py; the third room's end is an end, not a truncation."""
-
-    def __init__(self, limit: int | None = None) -> None:
-        """Every episode ends by itself, whatever the `limit`."""
-        self.observation_space = spaces.Box(0, 1, (key_to_door.SIZE,), np.float32)
-        self.action_space = spaces.Discrete(len(key_to_door.ACTIONS))  # type: ignore[assignment]  # the same
-        self.state: key_to_door.KeyToDoorState
-
-    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Seen, Info]:
-        """Begin in the first room."""
-        super().reset(seed=seed)
-        self.state = key_to_door.draw_initial_state(self.np_random)
-        return key_to_door.encode_key_to_door_observation(self.state), {}
-
-    def step(self, action: int) -> tuple[Seen, float, bool, bool, Info]:
-        """One move."""
-        self.state, reward, ended = key_to_door.step_key_to_door(self.state, int(action), self.np_random)
-        return key_to_door.encode_key_to_door_observation(self.state), reward, ended, False, {}
 
 
 class Plain(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -99,7 +46,8 @@ class Plain(gymnasium.Wrapper[Any, Any, Any, Any]):
     def __init__(self, env: gymnasium.Env[Any, Any], unlimited: bool = False) -> None:
         super().__init__(env)
         self.unlimited = unlimited  # whether its episodes end after LONGEST steps since it has no limit of its own
-        self.own_observations, self.own_actions = env.observation_space, env.action_space
+        self.own_observations = env.observation_space
+        self.own_actions = env.action_space
         self.boxed = isinstance(self.own_observations, spaces.Box) and len(self.own_observations.shape) == 1
         size = spaces.flatdim(self.own_observations)
         self.observation_space = spaces.Box(-np.inf, np.inf, (size,), np.float32)
@@ -109,10 +57,13 @@ class Plain(gymnasium.Wrapper[Any, Any, Any, Any]):
             assert isinstance(self.own_actions, spaces.Box), "_supported"
             self.action_space = spaces.Box(-1, 1, self.own_actions.shape, np.float32)
             self.whole = self.own_actions.dtype.kind in "iu"
-            high, low = self.own_actions.high, self.own_actions.low
+            high = self.own_actions.high
+            low = self.own_actions.low
             if self.whole:  # the sum of two bytes is no byte
-                high, low = high.astype(np.float64), low.astype(np.float64)
-            self.middle, self.reach = (high + low) / 2, (high - low) / 2
+                high = high.astype(np.float64)
+                low = low.astype(np.float64)
+            self.middle = (high + low) / 2
+            self.reach = (high - low) / 2
 
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Seen, Info]:
         """The first observation, flat."""
@@ -146,7 +97,8 @@ class Plain(gymnasium.Wrapper[Any, Any, Any, Any]):
         An action beyond a bound by no more than rounding is accepted, and so is a component that is not finite.
         """
         if isinstance(self.own_actions, spaces.Discrete):
-            first, last = int(self.own_actions.start), int(self.own_actions.start + self.own_actions.n) - 1
+            first = int(self.own_actions.start)
+            last = int(self.own_actions.start + self.own_actions.n) - 1
             wrong = (actions < first) | (actions > last) | (actions != np.floor(actions))
         else:
             beyond = np.abs(actions - self.middle) > self.reach * (1 + ROUNDING)
@@ -156,7 +108,8 @@ class Plain(gymnasium.Wrapper[Any, Any, Any, Any]):
         position = tuple(int(index) for index in np.argwhere(wrong)[0])
         if isinstance(self.own_actions, spaces.Discrete):
             return position, f"one of {first} to {last}"
-        middle, reach = float(self.middle[position[1:]]), float(self.reach[position[1:]])
+        middle = float(self.middle[position[1:]])
+        reach = float(self.reach[position[1:]])
         return position, f"a {'whole ' * self.whole}number within [{middle - reach:g}, {middle + reach:g}]"
 
     def flatten_recorded_observations(self, observations: Mapping[str, NDArray[Any]]) -> Seen:
@@ -353,7 +306,8 @@ def _is_supported_action_space(actions: Space) -> bool:
 def get_policy_spaces(environment: str) -> Spaces:
     """What policies for the environment are built for."""
     env = make_offline_environment(environment)
-    observations, actions = env.observation_space, env.action_space
+    observations = env.observation_space
+    actions = env.action_space
     env.close()
     assert observations.shape is not None
     if isinstance(actions, spaces.Discrete):
@@ -373,10 +327,13 @@ def find_step_limit(environment: str) -> int | None:
 def get_environment_goals(environment: str) -> Goals:
     """Where its goals stand in an observation, and what they pay; DataError with one line if it has none."""
     scene = make_offline_environment(environment)
-    inner, at, slices = scene.unwrapped, 0, dict[str, slice]()
+    inner = scene.unwrapped
+    at = 0
+    slices = dict[str, slice]()
     for name, space in split_space_into_parts(scene.own_observations, "").items():
         size = spaces.flatdim(space)
-        slices[name.removeprefix("/")], at = slice(at, at + size), at + size
+        slices[name.removeprefix("/")] = slice(at, at + size)
+        at = at + size
     if not {goals.ACHIEVED, goals.DESIRED} <= {*slices} or not hasattr(inner, "compute_reward"):
         wanted = f"observations with {goals.ACHIEVED} and {goals.DESIRED}, and compute_reward"
         raise DataError(

@@ -13,8 +13,12 @@ from tasks.offline.datasets.normalized_score import ScoreReference
 from tasks.offline.environments import saved_environments
 from tasks.offline.policies import files
 
-RANDOM, MEDIUM, EXPERT = "random", "medium", "expert"  # folders of policies
-REPLAY, REFERENCE = "replay", "reference.json"
+# folders of policies
+RANDOM = "random"
+MEDIUM = "medium"
+EXPERT = "expert"
+REPLAY = "replay"
+REFERENCE = "reference.json"
 UNKNOWN = (
     "no good return is known: branches.behaviour.{0}.steps is 0; expected two numbers in transitions.references.{0}"
 )

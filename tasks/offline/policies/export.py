@@ -28,7 +28,8 @@ from tasks.algorithms.offline.networks.mlp import Network
 from tasks.common.errors import DataError
 from tasks.offline.policies import files, kinds
 
-SCRIPT, ONNX = "policy.pt", "policy.onnx"
+SCRIPT = "policy.pt"
+ONNX = "policy.onnx"
 NEEDED = ("onnx", "onnxscript", "onnxruntime")
 OBSERVATIONS = 1000
 ROUNDING = 1e-5  # of an action's component, whose range is from -1 to 1

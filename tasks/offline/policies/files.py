@@ -20,7 +20,8 @@ from torch import Tensor
 from tasks.algorithms.offline.transition_tensors import Spaces
 from tasks.common.errors import DataError
 
-CONFIG, WEIGHTS = "config.json", "model.safetensors"
+CONFIG = "config.json"
+WEIGHTS = "model.safetensors"
 
 
 class Saved(Protocol):

@@ -40,7 +40,8 @@ class HuggingFace(nn.Module):
         for module in model.modules():
             if isinstance(module, nn.Dropout):
                 module.p = 0.0
-        self.model, self.width = model, int(config.hidden_size)
+        self.model = model
+        self.width = int(config.hidden_size)
         self.sizes = {"architecture": json.loads(config.to_json_string())}
 
     def forward(self, embeddings: Tensor, positions: Tensor | None = None) -> Tensor:
@@ -88,7 +89,8 @@ def load_language_model(source: str | Path, revision: str | None) -> LanguageMod
 
     at: dict[str, Any] = {} if isinstance(source, Path) else {"revision": revision}
     whole = model_files.load_checked_model(AutoModelForCausalLM, source, **at)
-    tokens, head = whole.get_input_embeddings().weight.detach(), whole.get_output_embeddings().weight.detach()
+    tokens = whole.get_input_embeddings().weight.detach()
+    head = whole.get_output_embeddings().weight.detach()
     position_embedding = find_position_embedding(whole.base_model)
     positions = None if position_embedding is None else position_embedding.weight.detach().clone()
     trunk = HuggingFace(whole.base_model)

@@ -19,7 +19,9 @@ from tasks.offline.reporting.results import VariantResult
 Array = NDArray[np.float64]
 Scores = Mapping[str, Array]  # by data set
 Statistic = Callable[[Sequence[Array]], float]  # of the scores of each data set
-RESAMPLES, SEED, SIZE = 2000, 0, 0.95
+RESAMPLES = 2000
+SEED = 0
+SIZE = 0.95
 BESIDE = "BC"  # the variant that others stand beside, where it is measured
 LEVELS = 101  # of a profile
 
@@ -118,7 +120,8 @@ def bootstrap_statistic(statistic: Statistic, scores: Sequence[Array], generator
 
 def aggregate_variants(scores_by_variant: Mapping[str, Scores], beside: str) -> list[Aggregate]:
     """Each variant over the data sets of `beside`, one of the variants; all of them have scores on all of those."""
-    generator, names = np.random.default_rng(SEED), list(scores_by_variant[beside])
+    generator = np.random.default_rng(SEED)
+    names = list(scores_by_variant[beside])
     base = [scores_by_variant[beside][name] for name in names]
     rows = []
     for variant, by_dataset in scores_by_variant.items():

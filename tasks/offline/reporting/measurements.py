@@ -16,7 +16,10 @@ from tasks.common import tables
 from tasks.offline.reporting.tables import EPISODES, STARTS, VALUES, PlayedEpisodes, Starts, Values
 
 DESCRIPTION = "description.json"
-CURVES, PROGRESS, FITS, PICTURE = "curves.csv", "returns.csv", "fitted_q.csv", "picture.gif"
+CURVES = "curves.csv"
+PROGRESS = "returns.csv"
+FITS = "fitted_q.csv"
+PICTURE = "picture.gif"
 
 
 class TrainingCost(TypedDict):

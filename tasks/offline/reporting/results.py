@@ -18,7 +18,9 @@ from tasks.offline.datasets.normalized_score import ScoreReference
 from tasks.offline.reporting.measurements import Description, Ends, ReturnScores
 from tasks.offline.reporting.tables import CLAIMED, FITTED
 
-MEAN, BEST = "data mean", "data best"  # the data's own returns, beside the methods
+# the data's own returns, beside the methods
+MEAN = "data mean"
+BEST = "data best"
 Unit = Literal["reference", "d4rl"]  # which two returns a score is measured between
 # the policy that recorded the data, without its random draws: the yardstick for learning from that data
 GREEDY = "greedy behaviour"
@@ -56,7 +58,8 @@ def build_variant_results(measured: Iterable[ReturnScores]) -> list[VariantResul
     """Every variant and target of every policy, in the order given."""
     outcomes = []
     for scores in measured:
-        described, seen = scores.description, set[str]()
+        described = scores.description
+        seen = set[str]()
         for variant, target, episodes in _group_by_variant_and_target(scores.episodes):
             returns = tuple(episodes.groupby("seed", sort=False)["total"].mean())
             first = variant not in seen
@@ -144,7 +147,8 @@ def build_results_table(
 
 def get_dataset_returns(described: Description) -> dict[str, Estimate]:
     """The returns that a data set has before anything is learned from it, by name and without an interval."""
-    data_returns, behaviour = described["data"], described["behaviour"]
+    data_returns = described["data"]
+    behaviour = described["behaviour"]
     values = {MEAN: data_returns["mean"], BEST: data_returns["best"]} | (
         {GREEDY: behaviour["return"]} if behaviour else {}
     )
@@ -188,8 +192,10 @@ def format_stitching_sentences(measured: Iterable[ReturnScores]) -> list[str]:
     for scores in measured:
         if scores.starts.empty:
             continue
-        data, seen = scores.starts.drop_duplicates("start"), set[str]()
-        shortest, starts = int((data["recorded"] == data["optimum"]).sum()), len(data)
+        data = scores.starts.drop_duplicates("start")
+        seen = set[str]()
+        shortest = int((data["recorded"] == data["optimum"]).sum())
+        starts = len(data)
         dataset = scores.description["dataset"]
         sentences[f"{dataset}: the best recorded walk is a shortest path from {shortest} of {starts} starts."] = None
         for variant, target, played in _group_by_variant_and_target(scores.starts):
@@ -204,8 +210,10 @@ def format_stitching_sentences(measured: Iterable[ReturnScores]) -> list[str]:
 def _format_start_comparison(label: str, played: pd.DataFrame) -> str:
     mean = played.groupby("start")[["total", "recorded", "optimum"]].mean()
     walks = mean["recorded"].fillna(-np.inf)
-    starts, shortest = len(mean), int((mean["total"] == mean["optimum"]).sum())
-    better, equal = int((mean["total"] > walks).sum()), int((mean["total"] == walks).sum())
+    starts = len(mean)
+    shortest = int((mean["total"] == mean["optimum"]).sum())
+    better = int((mean["total"] > walks).sum())
+    equal = int((mean["total"] == walks).sum())
     where = "every start" if shortest == starts else f"{shortest} of {starts} starts"
     most = "most" if better > starts / 2 else "not most"
     return (
@@ -268,8 +276,10 @@ def build_beliefs(scores: ReturnScores) -> list[Belief]:
     for variant, estimates in scores.values.groupby("variant", sort=False):
         believed = {source: estimate_mean_over_seeds(part["value"]) for source, part in estimates.groupby("source")}
         truth = estimate_mean_over_seeds(estimates.groupby("seed")["truth"].first())
-        identity, gamma = (scores.description["dataset"], str(variant)), float(estimates["gamma"].iloc[0])
-        cut, moving = float(estimates["cut"].mean()), int((~estimates["converged"]).sum())
+        identity = (scores.description["dataset"], str(variant))
+        gamma = float(estimates["gamma"].iloc[0])
+        cut = float(estimates["cut"].mean())
+        moving = int((~estimates["converged"]).sum())
         seeds = int(estimates["seed"].nunique())
         rows.append(Belief(*identity, gamma, truth, cut, believed.get(CLAIMED), believed.get(FITTED), moving, seeds))
     return rows

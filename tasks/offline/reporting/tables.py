@@ -6,8 +6,11 @@ from pandera.typing import Series
 
 from tasks.common.tables import Table
 
-EPISODES, VALUES, STARTS = "episodes.parquet", "values.parquet", "starts.parquet"
-CLAIMED, FITTED = "claimed", "fitted"
+EPISODES = "episodes.parquet"
+VALUES = "values.parquet"
+STARTS = "starts.parquet"
+CLAIMED = "claimed"
+FITTED = "fitted"
 
 
 class PlayedEpisodes(Table):

@@ -79,7 +79,8 @@ def train_all_variants(
     dataset = read_offline_dataset(transitions)
     dataset = replace(dataset, transitions=dataset.transitions.to(models.choose_device()))
     tasks = [(variant, seed) for variant in variants for seed in config.seeds]
-    curves, ends = [], dict[str, list[Mapping[str, float]]]()
+    curves = []
+    ends = dict[str, list[Mapping[str, float]]]()
     with ExitStack() as trainings:  # checkpoints of seeds that are done stay until all are
         for number, (variant, seed) in enumerate(tasks):
             name = f"{variant}/seed-{seed}"

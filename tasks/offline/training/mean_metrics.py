@@ -15,6 +15,7 @@ def average_step_metrics(steps: Iterable[Mapping[str, Tensor]], every: int) -> I
         count += 1
         if count == every:
             yield {name: total.item() / count for name, total in totals.items()}
-            totals, count = {}, 0
+            totals = {}
+            count = 0
     if count:
         yield {name: total.item() / count for name, total in totals.items()}

@@ -36,7 +36,9 @@ class VectorCollector:
         actions = policy.sample(observations, generator)
         executed = (actions if policy.spaces.discrete else actions.clamp(-1, 1)).numpy()
         self.steps += len(self.scenes)
-        after, rewards, ends = [], [], []
+        after = []
+        rewards = []
+        ends = []
         for number, (scene, action) in enumerate(zip(self.scenes, executed, strict=True)):
             observation, reward, terminated, truncated, _ = scene.step(action)
             after.append(observation)
@@ -54,7 +56,9 @@ class VectorCollector:
         """Keep the episode that ended there, and begin the next."""
         ended = make_episode(self.observations[number], self.actions[number], self.rewards[number], terminated)
         self.replay.append((self.steps, ended))
-        self.observations[number], self.actions[number], self.rewards[number] = [self.scenes[number].reset()[0]], [], []
+        self.observations[number] = [self.scenes[number].reset()[0]]
+        self.actions[number] = []
+        self.rewards[number] = []
 
     def list_episodes_ended_by(self, steps: int) -> list[Episode]:
         """The episodes that had ended when `steps` steps were played, in the order of their ends; none in part."""

@@ -73,14 +73,19 @@ class Explorer:
         relabelling: Hindsight | None = None,
         gamma: float | None = None,
     ) -> None:
-        self.env, self.spaces = (
-            simulators.make_offline_environment(environment),
-            simulators.get_policy_spaces(environment),
-        )
-        self.act, self.preprocess, self.config, self.generator = act, preprocess, config, generator
-        self.hindsight, self.gamma, self.played, self.device = relabelling, gamma, 0, device
+        self.env = simulators.make_offline_environment(environment)
+        self.spaces = simulators.get_policy_spaces(environment)
+        self.act = act
+        self.preprocess = preprocess
+        self.config = config
+        self.generator = generator
+        self.hindsight = relabelling
+        self.gamma = gamma
+        self.played = 0
+        self.device = device
         self.replay = ReplayBuffer(self.spaces, config.replay, device)
-        self.seed, self.episode = seed, list[EpisodeStep]()
+        self.seed = seed
+        self.episode = list[EpisodeStep]()
         self.observation = self._reset_environment()
 
     def batches(self, size: int, *, replay: bool = True) -> Iterator[TransitionBatch]:
@@ -101,7 +106,8 @@ class Explorer:
 
     def epsilon(self) -> float:
         """The share of random actions at present."""
-        config, annealed = self.config, min(1.0, self.played / self.config.last_from)
+        config = self.config
+        annealed = min(1.0, self.played / self.config.last_from)
         return config.first_epsilon + annealed * (config.last_epsilon - config.first_epsilon)
 
     def state_dict(self) -> dict[str, Tensor]:
@@ -114,7 +120,8 @@ class Explorer:
     def load_state_dict(self, state: Mapping[str, Tensor], /) -> None:
         """Take up what `state_dict` gave: play the episode again up to where it stood."""
         self.replay.load_state_dict(state)
-        self.seed, self.played = int(state["seed"]), int(state["played"])
+        self.seed = int(state["seed"])
+        self.played = int(state["played"])
         self.observation = self._reset_environment()
         for action in state["actions_played"].to(self.device, copy=True):
             self._step_environment(action)
@@ -152,7 +159,8 @@ class Explorer:
         earned, ended = (torch.tensor(column).to(self.device) for column in (rewards, terminated))
         whole = TransitionBatch(torch.stack(observations), torch.stack(actions), earned, torch.stack(following), ended)
         for copy in hindsight.iterate_relabelled_copies(whole, relabelling, self.generator):
-            before, after = self.preprocess(copy.observations), self.preprocess(copy.next_observations)
+            before = self.preprocess(copy.observations)
+            after = self.preprocess(copy.next_observations)
             self.replay.extend(replace(copy, observations=before, next_observations=after))
 
     def _compute_returns_to_go(self, gamma: float) -> Tensor:
@@ -192,7 +200,11 @@ class FineTuning:
         share: float | None = None,
         reference: Tensor | None = None,
     ) -> None:
-        self.data, self.explorer, self.after, self.share, self.drawn = data, explorer, after, share, 0
+        self.data = data
+        self.explorer = explorer
+        self.after = after
+        self.share = share
+        self.drawn = 0
         self.reference = torch.full_like(data.rewards, -inf) if reference is None else reference
 
     def batches(self, size: int, generator: torch.Generator) -> Iterator[Referenced]:
@@ -206,7 +218,8 @@ class FineTuning:
             yield self._draw_mixed_batch(size, generator)
 
     def _draw_mixed_batch(self, size: int, generator: torch.Generator) -> Referenced:
-        recorded, replay = len(self.data), self.explorer.replay
+        recorded = len(self.data)
+        replay = self.explorer.replay
         if self.share is None:
             rows = torch.randint(recorded + replay.kept, (size,), generator=generator)
             first = (rows < recorded).to(self.data.device)

@@ -17,8 +17,8 @@ from tasks.offline.configs.bc import BcConfig
 from tasks.offline.configs.returns import FittedQConfig, ReturnsConfig
 from tasks.offline.datasets import dataset_files
 from tasks.offline.datasets.dataset_files import ScoreReference
+from tasks.offline.environments.discrete import GRAPH
 from tasks.offline.environments.rollouts import play_seeded_episodes, wrap_as_player
-from tasks.offline.environments.simulators import GRAPH
 from tasks.offline.policies import files, kinds
 from tasks.offline.reporting import measurements
 from tasks.offline.reporting import tables as measured_tables

@@ -75,7 +75,8 @@ class Sampled:
     """
 
     def __init__(self, policy: Behaviour, seed: int) -> None:
-        self.policy, self.generator = policy, torch.Generator().manual_seed(seed)
+        self.policy = policy
+        self.generator = torch.Generator().manual_seed(seed)
 
     def act(self, observations: Tensor) -> Tensor:
         """As the environment executes them: vectors are clipped to [-1, 1]."""

@@ -60,7 +60,8 @@ class Network(nn.Module):
 
     def __init__(self, spaces: Spaces, hidden: Sequence[int], outputs: int) -> None:
         super().__init__()
-        self.spaces, self.hidden = spaces, tuple(hidden)
+        self.spaces = spaces
+        self.hidden = tuple(hidden)
         self.normaliser = Normaliser(spaces.observation)
         self.layers = mlp(spaces.observation, hidden, outputs)
 

@@ -39,7 +39,8 @@ class Categorical(Preferences):
 
     def divergence(self, other: "Categorical", observations: Tensor) -> Tensor:
         """KL(self || other) in each state, exact: (B, O) to (B,)."""
-        mine, its = self(observations).log_softmax(-1), other(observations).log_softmax(-1)
+        mine = self(observations).log_softmax(-1)
+        its = other(observations).log_softmax(-1)
         return (mine.exp() * (mine - its)).sum(-1)
 
 
@@ -91,7 +92,8 @@ class SquashedGaussian(Network):
 
     def divergence(self, other: "SquashedGaussian", observations: Tensor) -> Tensor:
         """KL(self || other) in each state: exact, since both pass through the same tanh. (B, O) to (B,)."""
-        (mean, log_deviation), (its_mean, its_log) = self.gaussian(observations), other.gaussian(observations)
+        (mean, log_deviation) = self.gaussian(observations)
+        (its_mean, its_log) = other.gaussian(observations)
         squares = (2 * (log_deviation - its_log)).exp() + ((mean - its_mean) / its_log.exp()).square()
         return (its_log - log_deviation + (squares - 1) / 2).sum(-1)
 

@@ -21,7 +21,8 @@ class TargetNetwork(nn.Module):
         super().__init__()
         self.network = deepcopy(online).requires_grad_(False)
         self.register_buffer("updates", torch.zeros((), dtype=torch.long))
-        self.every, self.rate = every, rate
+        self.every = every
+        self.rate = rate
 
     def forward(self, observations: Tensor) -> Tensor:
         """The copy's output, in single precision."""

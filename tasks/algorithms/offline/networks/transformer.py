@@ -19,18 +19,25 @@ class Block(nn.Module):
 
     def __init__(self, width: int, heads: int, dropout: float) -> None:
         super().__init__()
-        self.width, self.heads, self.dropout = width, heads, dropout
-        self.attention_norm, self.forward_norm = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.query, self.key_value = Linear(width, width), Linear(width, 2 * width)
+        self.width = width
+        self.heads = heads
+        self.dropout = dropout
+        self.attention_norm = nn.LayerNorm(width)
+        self.forward_norm = nn.LayerNorm(width)
+        self.query = Linear(width, width)
+        self.key_value = Linear(width, 2 * width)
         self.out = Linear(width, width)
-        self.up, self.down = Rectified(width, 4 * width), Linear(4 * width, width)
+        self.up = Rectified(width, 4 * width)
+        self.down = Linear(4 * width, width)
 
     def forward(self, x: Tensor, positions: Tensor | None = None) -> Tensor:
         """(B, T, W) to (B, T, W), or to (B, P, W) for these `positions` (P,) only."""
         asking = seen = self.attention_norm(x)
         when = query_positions = torch.arange(seen.shape[1], device=x.device)
         if positions is not None:
-            x, asking, query_positions = x[:, positions], seen[:, positions], positions
+            x = x[:, positions]
+            asking = seen[:, positions]
+            query_positions = positions
         key, value = self.key_value(seen).chunk(2, dim=-1)
         query, key, value = (self._split_heads(part) for part in (self.query(asking), key, value))
         attended = self._compute_attention(query, key, value, when > query_positions[:, None]).unflatten(

@@ -60,7 +60,8 @@ class BEARAgent(nn.Module):
 
     def __init__(self, spaces: Spaces, hidden: Sequence[int], critics: int, observations: Tensor) -> None:
         super().__init__()
-        self.policy, self.behaviour = SquashedGaussian(spaces, hidden), ActionModel(spaces, hidden)
+        self.policy = SquashedGaussian(spaces, hidden)
+        self.behaviour = ActionModel(spaces, hidden)
         self.critics = Critics(spaces, hidden, critics)
         for network in (self.policy, self.behaviour, self.critics):
             network.normaliser.fit(observations)

@@ -48,7 +48,8 @@ class BRACAgent(nn.Module):
     def __init__(self, spaces: Spaces, hidden: Sequence[int], critics: int, observations: Tensor) -> None:
         super().__init__()
         kind: type[Any] = Categorical if spaces.discrete else SquashedGaussian  # policy and clone are of one class
-        self.policy, self.clone = kind(spaces, hidden), kind(spaces, hidden)
+        self.policy = kind(spaces, hidden)
+        self.clone = kind(spaces, hidden)
         self.critics = Critics(spaces, hidden, critics)
         for network in (self.policy, self.clone, self.critics):
             network.normaliser.fit(observations)

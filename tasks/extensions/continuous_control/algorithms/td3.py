@@ -50,7 +50,8 @@ class TD3Agent(nn.Module):
         self, spaces: Spaces, hidden: Sequence[int], critics: int, observations: Tensor, layer_norm: bool = False
     ) -> None:
         super().__init__()
-        self.policy, self.critics = MeanAction(spaces, hidden), Critics(spaces, hidden, critics, layer_norm)
+        self.policy = MeanAction(spaces, hidden)
+        self.critics = Critics(spaces, hidden, critics, layer_norm)
         for network in (self.policy, self.critics):
             network.normaliser.fit(observations)
         self.target_policy = deepcopy(self.policy).requires_grad_(False)

@@ -101,7 +101,8 @@ def _build_question_answers(value: Value, names: list[str]) -> Row:
 
 def parse_argilla_record(row: Mapping[str, Any], name: str) -> Iterator[PersonalJudgement]:
     """The judgements in a record of either version; ValueError names the field at fault."""
-    fields, metadata = _get_object_field(row, "fields"), row.get("metadata") or {}
+    fields = _get_object_field(row, "fields")
+    metadata = row.get("metadata") or {}
     prompt_field = next((field for field in PROMPTS if field in fields), None)
     if prompt_field is None:
         raise ValueError(

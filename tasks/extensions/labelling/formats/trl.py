@@ -83,7 +83,8 @@ def parse_trl_row(row: Mapping[str, Any], name: str, who: str) -> PersonalJudgem
     judged_by = clean_person_name(row.get("person") or who)
     if "chosen" in row:
         pair = forms.parse_preference_pair(row)
-        chosen, rejected = messages.format_message_text(pair.chosen), messages.format_message_text(pair.rejected)
+        chosen = messages.format_message_text(pair.chosen)
+        rejected = messages.format_message_text(pair.rejected)
         first, second = sorted((chosen, rejected))
         if first == second:
             raise ValueError("fields 'chosen' and 'rejected' are one text; expected two answers")
@@ -94,7 +95,8 @@ def parse_trl_row(row: Mapping[str, Any], name: str, who: str) -> PersonalJudgem
         )
     prompt = forms.split_prompt(forms.parse_text_or_messages(row.get("prompt"), "prompt", "user"))
     if "completions" in row:
-        steps, labels = row["completions"], row.get("labels")
+        steps = row["completions"]
+        labels = row.get("labels")
         if not isinstance(steps, list) or not isinstance(labels, list) or len(steps) != len(labels):
             raise ValueError("fields 'completions' and 'labels' should be lists of one length")
         text = "\n".join(str(step).replace("\n", " ") for step in steps)

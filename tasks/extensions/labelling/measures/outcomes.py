@@ -41,7 +41,8 @@ def list_pairwise_outcomes(value: Value) -> list[Outcome]:
 
 
 def _compare_ranks(value: RankingValue, first: int, second: int) -> Outcome:
-    ours, theirs = value.ranks[first], value.ranks[second]
+    ours = value.ranks[first]
+    theirs = value.ranks[second]
     return Outcome(first, second, 1.0 if ours < theirs else 0.0 if ours > theirs else 0.5)
 
 

@@ -154,7 +154,8 @@ def _list_source_comparisons(record: JudgementRecord, judgements: Iterable[Judge
     for line in judgements:
         item = record.items[line.item]
         for outcome in list_pairwise_outcomes(line.value) if item.gold is None else ():
-            first, second = item.answers[outcome.first].source, item.answers[outcome.second].source
+            first = item.answers[outcome.first].source
+            second = item.answers[outcome.second].source
             comparisons.append(Comparison(first, second, outcome.score, line.item))
     return comparisons
 

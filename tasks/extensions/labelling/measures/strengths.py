@@ -117,9 +117,11 @@ def _compute_gradient_and_information(
     strength: NDArray[np.float64], pairs: NDArray[np.int64], scores: NDArray[np.float64], prior: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """The log-likelihood's gradient (K,) and its negative second derivative (K, K)."""
-    count, (first, second) = len(strength), pairs.T
+    count = len(strength)
+    (first, second) = pairs.T
     chance = _sigmoid(strength[first] - strength[second])
-    gradient, information = np.zeros(count), np.zeros((count, count))
+    gradient = np.zeros(count)
+    information = np.zeros((count, count))
     np.add.at(gradient, first, scores - chance)
     np.add.at(gradient, second, chance - scores)
     weight = chance * (1 - chance)

@@ -8,12 +8,14 @@ the penalty.
 import torch
 from torch import Tensor
 
-ITERATIONS, TOLERANCE = 500, 1e-7
+ITERATIONS = 500
+TOLERANCE = 1e-7
 
 
 def fit_logistic_regression(features: Tensor, labels: Tensor, l2: float) -> tuple[Tensor, Tensor]:
     """Weights (V,) and bias () in float64, from features (N, V), dense or sparse, and labels (N,) of truth values."""
-    features, signs = features.double(), 2 * labels.double() - 1
+    features = features.double()
+    signs = 2 * labels.double() - 1
     weights = torch.zeros(features.shape[1], dtype=torch.float64, requires_grad=True)
     bias = torch.zeros((), dtype=torch.float64, requires_grad=True)
     solver = torch.optim.LBFGS(

@@ -7,8 +7,8 @@ from tasks.algorithms.offline.networks.mlp import QValues
 from tasks.algorithms.offline.transition_tensors import Spaces
 from tasks.offline.configs.returns import FittedQConfig
 from tasks.offline.datasets import dataset_files
+from tasks.offline.environments.discrete import GRAPH, WALK
 from tasks.offline.environments.rollouts import play_seeded_episodes, wrap_as_player
-from tasks.offline.environments.simulators import GRAPH, WALK
 from tasks.offline.reporting import value_estimates
 from tests.tasks.offline.worlds import record
 

@@ -3,7 +3,7 @@ import torch
 
 from tasks.algorithms.offline.networks.actors import Behaviour
 from tasks.offline.datasets import episodes
-from tasks.offline.environments import simulators
+from tasks.offline.environments import discrete, simulators
 from tasks.offline.training.on_policy import VectorCollector
 
 STEPS, COPIES = 60, 3
@@ -25,7 +25,7 @@ def test_what_follows_is_the_true_next_observation_also_at_an_end():
     """
     _, (rollout,) = collected("graph")
     nodes, after = rollout.observations.argmax(-1), rollout.next_observations.argmax(-1)
-    edges = torch.from_numpy(simulators.GRAPH.successors)[nodes, rollout.actions]
+    edges = torch.from_numpy(discrete.GRAPH.successors)[nodes, rollout.actions]
     assert torch.equal(after, edges)
     going = ~rollout.ended[:-1]
     assert torch.equal(after[:-1][going], nodes[1:][going])
@@ -36,7 +36,7 @@ def test_what_follows_is_the_true_next_observation_also_at_an_end():
 
 def test_truncated_walks_have_ended_but_are_not_terminated():
     _, (rollout,) = collected("graph")
-    there = rollout.next_observations.argmax(-1) == simulators.GRAPH.goal
+    there = rollout.next_observations.argmax(-1) == discrete.GRAPH.goal
     assert torch.equal(rollout.terminated, there)
     assert (rollout.ended & ~rollout.terminated).any()
     assert not (rollout.terminated & ~rollout.ended).any()

@@ -158,7 +158,9 @@ def test_what_was_earned_stays_unknown_where_an_episode_was_cut():
     exploring = explorer(gamma=0.5)
     successors = simulators.GRAPH.successors
     while exploring.episode or not exploring.played:
-        exploring._step_and_record(torch.tensor((successors[exploring.env.unwrapped.node] != simulators.GRAPH.goal).argmax()))
+        exploring._step_and_record(
+            torch.tensor((successors[exploring.env.unwrapped.node] != simulators.GRAPH.goal).argmax())
+        )
     assert (exploring.played, exploring.replay.columns.terminated.any().item()) == (10, False)
     assert (exploring.replay.columns.reference == -float("inf")).all()
 
