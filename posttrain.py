@@ -119,7 +119,7 @@ def _build_point_row(facts: Mapping[str, Any], early: bool) -> dict[str, object]
 def status(*targets: str) -> dict[str, str | None]:
     """Stage -> why it would run, None where it is up to date; of the flows or stages named, with all that they need."""
     run_environment.prepare_environment()
-    parts = running.plan_targets(find_root(), targets, [])
+    parts = running.check_and_plan_targets(find_root(), targets, [])
     return {stage.name: stage.reason for _, planned in parts for stage in planned}
 
 

@@ -61,7 +61,7 @@ class Commits:
         pipeline = YAML(typ="safe").load(self._content(blobs["dvc.yaml"]))
         choices = registries.collect_choices(registries.parse_params_yaml(source(registries.PARAMS)))
         versions: Versions = {}
-        for name, module in contract.list_stage_modules(pipeline).items():
+        for name, module in contract.collect_stage_modules(pipeline).items():
             if code.module(module):
                 reached = StageReach(code, module, registries.list_chosen_modules(name, choices))
                 code.looked_at = frozenset(LOOKED_AT)

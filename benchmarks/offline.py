@@ -227,7 +227,7 @@ def render_offline_introduction(version: str, rounds: int, load: float, seconds:
         "computes every "
         "layer at all positions, masks its padding, and its discrete one has other position embeddings. d3rlpy's "
         "products in single precision are torch's default; of ours the large ones are by "
-        f"{matmul_backend.get_matmul_library()} "
+        f"{matmul_backend.get_or_measure_matmul_library()} "
         "(tasks/algorithms/common/matmul_backend.py).",
         "",
         "The last three columns say what the processor allows: the operations of the matrix products of one of our "

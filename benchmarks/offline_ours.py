@@ -41,7 +41,7 @@ class Ours:
     def fit(self, count: int) -> float:
         """Train for `steps` steps; the seconds of processor time."""
         began = time.process_time()
-        deque(mean_metrics.average_step_metrics(islice(self.steps, count), LOG_EVERY), maxlen=0)
+        deque(mean_metrics.iterate_mean_step_metrics(islice(self.steps, count), LOG_EVERY), maxlen=0)
         return time.process_time() - began
 
 

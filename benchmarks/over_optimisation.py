@@ -78,7 +78,7 @@ def train_head(folder: Path, sft: Path, pairs: int | None, out: Path) -> dict[st
     epochs = round(create_pair_subset(folder, None)[1] / prompts)
     section = {**files.parse_params((folder / "params.yaml").read_text())["reward_model"], "epochs": epochs}
     curve = out.with_suffix(".csv")
-    found = reward_model.run(RewardModelConfig.from_yaml(section), sft, data, out, curve)
+    found = reward_model.run(RewardModelConfig.parse_section(section), sft, data, out, curve)
     fitted = float(pd.read_csv(curve)["accuracy"].tail(20).mean())
     return {"epochs": epochs, "held_out": found["accuracy"], "fitted": fitted}
 
@@ -86,7 +86,7 @@ def train_head(folder: Path, sft: Path, pairs: int | None, out: Path) -> dict[st
 def sample_test_answers(folder: Path) -> tuple[pd.DataFrame, sampling.TestPrompts]:
     """SFT's answers to the test problems, with the gold: rubric points over ten."""
     section = {**files.parse_params((folder / "params.yaml").read_text())["search"], **ASKED}
-    config = SearchConfig.from_yaml(section)
+    config = SearchConfig.parse_section(section)
     sft = folder / "data/sft"
     assert isinstance(config, SearchConfig)
     tokenizer = models.load_tokenizer(sft)

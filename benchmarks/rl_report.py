@@ -142,7 +142,8 @@ def render_rl_introduction(size: Size, device: Device, rounds: int, load: float,
         f"Made by `python -m benchmarks.rl{' --device cuda' if device == 'cuda' else ''}` in {seconds / 60:.0f} "
         "minutes on "
         f"{describe_machine('torch', 'transformers', 'trl')}; {device}, {THREADS} threads. Large products of "
-        f"ours by {matmul_backend.get_matmul_library()} (tasks/algorithms/common/matmul_backend.py). Load of the "
+        f"ours by {matmul_backend.get_or_measure_matmul_library()} (tasks/algorithms/common/matmul_backend.py). Load "
+        "of the "
         "machine when it "
         f"began: {load:.1f}.",
         "",

@@ -20,7 +20,12 @@ from benchmarks import result_files
 from benchmarks.engine import describe_machine
 from benchmarks.rubric_zoo import ANSWER, HOSTILE, NATURAL, QUESTION, SOLUTION
 from tasks.language.rewards.rubric import score_response
-from tasks.language.rewards.verifier import VerifierWorker, extract_answer_latex, format_boxed_answer, verify_number
+from tasks.language.rewards.verifier import (
+    VerifierWorker,
+    extract_answer_latex,
+    format_boxed_answer,
+    judge_number_answer,
+)
 
 RESULT = Path(__file__).parent / "results/rubric.json"
 LENGTHS = (6_250, 25_000, 100_000)
@@ -33,7 +38,7 @@ TRIPLES = 1_500  # of three parts, with another before and after, drawn at rando
 def judge_answer(text: str) -> None:
     """Judge an answer as rewards and metrics do."""
     score_response(QUESTION, SOLUTION, ANSWER, text, True)
-    verify_number(ANSWER, text)
+    judge_number_answer(ANSWER, text)
 
 
 def measure_judging_seconds(text: str, times: int) -> float:

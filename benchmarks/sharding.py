@@ -61,7 +61,7 @@ def train_in_one_process() -> None:
 
     section = YAML(typ="safe").load(Path("params.yaml"))["sft"]
     section["training"] |= PARAMS["training"]
-    config = SftConfig.from_yaml(section).training
+    config = SftConfig.parse_section(section).training
     keep_freed_memory(of_a_divided_model=os.environ[processes.SHARD] == "model")
     torch.set_num_threads(1)
     processes.join_process_group(torch)

@@ -129,7 +129,7 @@ class Measurement:
 
     def values(self, policy: Path) -> tuple[Any, str]:
         """The sums of each opening, and the commonest sentence."""
-        found = continuations.sample_continuations(
+        found = continuations.sample_and_score_continuations(
             self.config, policy.name, models.load_model(policy), self.asked, self.judges
         )
         return measures.aggregate_by_opening(found, self.praise), measures.find_commonest_sentence(

@@ -33,10 +33,10 @@ def accept(
     console = PlainConsole()
     if not why.strip():
         raise WrongUseError('accept: expected a reason, as in --why "a faster loop, the same sums"')
-    [(flow, planned)] = running.plan_targets(root, [stage], [])
+    [(flow, planned)] = running.check_and_plan_targets(root, [stage], [])
     if any(planned_stage.reason and planned_stage.name == stage_code.STAGE for planned_stage in planned):
         running.run_targets(root, console, [stage_code.STAGE])
-        [(flow, planned)] = running.plan_targets(root, [stage], [])
+        [(flow, planned)] = running.check_and_plan_targets(root, [stage], [])
     named = [
         planned_stage
         for planned_stage in planned

@@ -194,7 +194,7 @@ def audit(
     with convert_errors_to_wrong_use(), audit_text.open_progress_bar() as progress:
         report = audit_lineage(find_root(), target, everything=all_, full=full, on_progress=progress)
     if json_:
-        print(json.dumps(report.as_json(), indent=1))
+        print(json.dumps(report.build_audit_document(), indent=1))
     else:
         audit_text.print_audit(screen, report)
     return int(bool(report.faults))

@@ -49,7 +49,7 @@ def check(
     text, changes = editing.apply_edits_to_text(
         before, types, [editing.parse_setting(assignment) for assignment in set_ or []]
     )
-    named = [stage for name in targets or ["language"] for stage in _expand_target(name)]
+    named = [stage for name in targets or ["language"] for stage in _list_target_stages(name)]
     with convert_errors_to_wrong_use():
         stages = plan.list_needed_stages(root, named, text)
     editing.check_params_consistency(root, types, stages, stages, text)
@@ -63,5 +63,5 @@ def check(
         return run_module_in_terminal(root, "tasks.preflight", f"--params={params}", *sorted(stages))
 
 
-def _expand_target(name: str) -> tuple[str, ...]:
+def _list_target_stages(name: str) -> tuple[str, ...]:
     return ends_of(name) if name in FLOWS else PAIRS.get(name, (name,))

@@ -59,7 +59,7 @@ def clean(
         shown.print_cleaning_plan(screen, inventory, request, chosen)
         if chosen and not dry_run and _confirm_removal(yes):
             removed = removal.remove_selected(root, request, chosen)
-            screen.print(shown.format_removed(removed), markup=False)
+            screen.print(shown.format_completed_removal(removed), markup=False)
     if json_:
         print(json.dumps(shown.build_cleaning_document(inventory, chosen, removed)))
     return 0

@@ -61,21 +61,21 @@ def run_command_line(arguments: Sequence[str]) -> int:
     """Run the command line and return its exit code."""
     try:
         status = app(list(arguments) or ["--help"], standalone_mode=False) or 0
-        return _report_interrupt() if status == INTERRUPTED else status
+        return _print_interrupt_message() if status == INTERRUPTED else status
     except (WrongUseError, ParameterError) as error:
-        return _report_wrong_use(str(error))
+        return _print_wrong_use_message(str(error))
     except TyperException as error:
-        return _report_wrong_use(f"{error.format_message()} (posttrain --help lists what there is)")
+        return _print_wrong_use_message(f"{error.format_message()} (posttrain --help lists what there is)")
     except (Abort, KeyboardInterrupt):
-        return _report_interrupt()
+        return _print_interrupt_message()
 
 
-def _report_interrupt() -> int:
+def _print_interrupt_message() -> int:
     print("posttrain: stopped; what had finished is kept, and the next run goes on", file=sys.stderr)
     return INTERRUPTED
 
 
-def _report_wrong_use(text: str) -> int:
+def _print_wrong_use_message(text: str) -> int:
     print(f"posttrain: {message(' '.join(text.split()))}", file=sys.stderr)
     return 2
 
@@ -150,7 +150,7 @@ def run(
         from flows import sweeping
 
         options = sweeping.SweepOptions(jobs, dry_run, cold, pool=pool, with_patch=with_patch, began=STARTED)
-        results = sweeping.run_seeds(find_root(), console, targets or [], seeds, set_ or [], options)
+        results = sweeping.run_targets_with_seeds(find_root(), console, targets or [], seeds, set_ or [], options)
         return int(any(result.state in ("failed", "skipped") for result in results.values()))
     results = running.run_targets(
         find_root(),
@@ -196,12 +196,12 @@ def status(
     if why:
         return _print_staleness_causes(console, root, why)
     read: list[str] = []
-    parts = running.plan_targets(root, targets, [], say=read.append)
+    parts = running.check_and_plan_targets(root, targets, [], say=read.append)
     committed = read_file_at_head(root, PARAMS)
-    for _, planned in running.iterate_parts_with_headings(console, parts):
+    for _, planned in running.iterate_parts_printing_headings(console, parts):
         print_stage_plan(console, planned)
         sections = {stage.name.split("@")[0] for stage in planned}
-        for line in editing.list_ineffective_params(root, checking.load_config_classes(root), sections, committed):
+        for line in editing.list_idle_param_warnings(root, checking.load_config_classes(root), sections, committed):
             console.print(line, markup=False)
     current = dict.fromkeys(stage.name for _, planned in parts for stage in planned if not stage.reason)
     versions = plan_remarks.format_library_changes(libraries.find_library_version_changes(root, current))
@@ -214,7 +214,7 @@ def _print_staleness_causes(console: PlainConsole, root: Path, stage: str) -> in
     """Print what changed in a stage and above it; a matrix stage stands for all its branches."""
     from flows.console.staleness_causes import print_staleness_causes
 
-    [(_, planned)] = running.plan_targets(root, [stage], [])
+    [(_, planned)] = running.check_and_plan_targets(root, [stage], [])
     late = [planned_stage for planned_stage in planned if planned_stage.reason]
     if not late:
         console.print(f"{stage} is up to date", markup=False)
@@ -270,7 +270,11 @@ def ui(
         with running.convert_errors_to_wrong_use():
             if stop:
                 return servers.stop_prefect_server(root, console)
-            return servers.print_prefect_environment(root) if env else servers.run_web_servers(root, console, port)
+            return (
+                servers.start_server_and_print_environment(root)
+                if env
+                else servers.run_web_servers(root, console, port)
+            )
     except KeyboardInterrupt:
         console.print("stopped")
         return 0

@@ -15,7 +15,7 @@ from flows.engine.stage_types import PlannedStage
 KNOWN = "POSTTRAIN_DEVICE_MEMORY"  # the environment's word for it, such as 80GB, where the GPU is another machine's
 
 
-def find_device_memory_problems(root: Path, planned: Sequence[PlannedStage]) -> list[str]:
+def list_device_memory_problems(root: Path, planned: Sequence[PlannedStage]) -> list[str]:
     """A line for each stage that will run and would not fit; none without a GPU here, or memory that the environment
     names.
     """

@@ -67,7 +67,7 @@ def export_model(root: Path, model: str, target: Path) -> list[str]:
             stage=link.stage,
             link=link,
             facts=facts,
-            made=list(_iterate_ancestor_outputs(root, link)),
+            made=list(_iterate_lineage_outputs(root, link)),
             metrics=numbers[link.stage],
             evaluation=numbers.get(evaluation),
             evaluated_with=stage_outputs.load_recorded_params(root, evaluation),
@@ -128,7 +128,7 @@ def _copy_and_check_model(root: Path, source: Path, folder: Path, files: list[Pa
     return facts
 
 
-def _iterate_ancestor_outputs(root: Path, link: Link) -> Iterator[Made]:
+def _iterate_lineage_outputs(root: Path, link: Link) -> Iterator[Made]:
     """Every output that the model was made from, each after those that it was made from itself, the model last."""
     entries = read_lock_entries(root)
     described = parse_yaml_text(read_text(root / "dvc.yaml"), "dvc.yaml")["stages"]

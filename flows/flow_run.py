@@ -90,7 +90,7 @@ def open_flow_run(
             part.server = stack.enter_context(open_prefect_server(root, console))
             print_lines(
                 console,
-                (*device_memory.find_device_memory_problems(root, planned), *_list_unrecorded_code_remarks(root)),
+                (*device_memory.list_device_memory_problems(root, planned), *_list_unrecorded_code_remarks(root)),
             )
             before = _load_state_before_judgements(root, planned)
             display = create_progress_display(console, planned, root, _load_last_durations(root, planned), how.jobs)
@@ -101,7 +101,7 @@ def open_flow_run(
             _print_new_judgements(root, console, before, planned, part.results)
     if not how.dry_run and not shown:
         pages = run_page.write_report_pages(root, planned, part.results)
-        print_lines(console, () if console.quiet else replay_process.collect_recording_problems(root))
+        print_lines(console, () if console.quiet else replay_process.pop_recording_problems(root))
         print_lines(console, (f"{page.stem.rpartition('_')[2]}: {format_relative_path(page, root)}" for page in pages))
         if not unchanged:
             _record_pipeline_summary(root, console, flow, params, planned, part.results, pages)
@@ -147,7 +147,7 @@ def open_prefect_server(root: Path, console: Console) -> Iterator["Server | None
     if server.is_within_flow_run():
         yield None
         return
-    server.disable_logging_and_telemetry(root)
+    server.set_prefect_mlflow_env_defaults(root)
     with convert_errors_to_wrong_use():
         in_use = server.start_own_server_unless_configured(root, partial(console.print, markup=False))
     try:
@@ -254,7 +254,7 @@ def _record_pipeline_summary(
 
     try:
         with convert_errors_to_wrong_use():
-            pipeline_summary.queue_pipeline_summary(root, flow, params, planned, results, pages)
+            pipeline_summary.queue_or_record_pipeline_summary(root, flow, params, planned, results, pages)
     except WrongUseError as error:
         console.print(f"what MLflow has of this run is incomplete: {error}", markup=False)
 
@@ -263,7 +263,7 @@ def _end_killed_runs(root: Path, flow: str) -> None:
     """End the MLflow runs that a kill after the last stage left as running; no other run would."""
     from flows.engine import mlflow_run_lookup
 
-    if not replay_process.start_recorder_if_needed(root) and mlflow_run_lookup.has_unfinished_run(root):
+    if not replay_process.start_recorder_if_journals_ended(root) and mlflow_run_lookup.has_unfinished_run(root):
         from flows.engine.mlflow_flow_recorder import end_killed_runs
 
         end_killed_runs(root, flow)

@@ -44,7 +44,9 @@ def main() -> None:
                 return
             except Exception as error:
                 traceback.print_exc()
-                set_journal_aside(reading, str(error) if isinstance(error, PlanError) else f"see {replay_process.LOG}")
+                move_failed_journal_aside(
+                    reading, str(error) if isinstance(error, PlanError) else f"see {replay_process.LOG}"
+                )
             reading.close()
 
 
@@ -55,7 +57,7 @@ def _exit_when_repository_gone(root: Path) -> None:
     os._exit(1)
 
 
-def set_journal_aside(reading: Reading, why: str) -> None:
+def move_failed_journal_aside(reading: Reading, why: str) -> None:
     """Keep a journal that cannot be recorded out of the way, once nobody writes it any more; every command says so
     until it is gone.
     """

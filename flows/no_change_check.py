@@ -37,7 +37,7 @@ def find_remembered_output(arguments: Sequence[str], began: float) -> str | None
         with open(os.path.join(root, NOTE), encoding="utf-8") as file:
             note = json.load(file)
         text = note["said"][json.dumps(list(arguments))]
-        if note["environment"] != get_relevant_environment():
+        if note["environment"] != select_answer_environment():
             return None
         for path, facts in note["files"].items():
             if _get_path_fingerprint(os.path.join(root, path)) != facts:
@@ -89,7 +89,7 @@ def record_command_output(root: str, arguments: Sequence[str], text: str, paths:
     if any(isinstance(facts, list) and now - max(facts[1:3]) < SETTLED * 1e9 for facts in files.values()):
         return
     shown = {os.path.relpath(path, root) if path.startswith(root + os.sep) else path: f for path, f in files.items()}
-    note = {"environment": get_relevant_environment(), "files": shown, "said": {json.dumps(list(arguments)): text}}
+    note = {"environment": select_answer_environment(), "files": shown, "said": {json.dumps(list(arguments)): text}}
     location = os.path.join(root, NOTE)
     try:
         os.makedirs(os.path.dirname(location), exist_ok=True)
@@ -100,7 +100,7 @@ def record_command_output(root: str, arguments: Sequence[str], text: str, paths:
         return  # the next run looks for itself again
 
 
-def get_relevant_environment() -> Mapping[str, str]:
+def select_answer_environment() -> Mapping[str, str]:
     """What else the answer depends on."""
     kept = {name: value for name, value in os.environ.items() if name.startswith(("DVC_", "POSTTRAIN_"))}
     return {**kept, "python": f"{sys.executable} {sys.version}"}

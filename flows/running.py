@@ -71,7 +71,7 @@ def run_targets(
     began = time.monotonic() if began is None else began
     how = flow_run.How(jobs, dry_run, with_runs, with_patch, wait, cold)
     flow_run.print_lines(
-        console, () if console.quiet else replay_process.collect_recording_problems(root)
+        console, () if console.quiet else replay_process.pop_recording_problems(root)
     )  # of the runs before
     results: dict[str, StageResult] = {}
     with (
@@ -89,7 +89,7 @@ def run_targets(
             "where": pool,
         }
         changes = [change.replace(": ", " ", 1) for change in edit.changes if " -> " in change]
-        for flow, planned in iterate_parts_with_headings(console, parts):
+        for flow, planned in iterate_parts_printing_headings(console, parts):
             with flow_run.open_flow_run(root, console, flow, planned, how, edit, began) as part:
                 if part.execution is not None:
                     run_flow_part(root, console, part, format_flow_run_title(flow, targets or (), changes), parameters)
@@ -116,13 +116,13 @@ def _plan_and_print_remarks(
     """The plan with params.yaml as edited, where stages of work pools may have a server or not; what is to be known of
     it is printed.
     """
-    parts = plan_targets(
+    parts = check_and_plan_targets(
         root, targets, force, pools=True, pool=pool, say=partial(console.print, markup=False), on_work=on_work
     )
     if pull and not dry_run and _pull_missing_outputs(root, console, parts):
-        parts = plan_targets(root, targets, force, pools=True, pool=pool)
-    if not _has_prefect_server(root, console, parts, pool):
-        parts = plan_targets(root, targets, force)
+        parts = check_and_plan_targets(root, targets, force, pools=True, pool=pool)
+    if not _configure_server_for_pools(root, console, parts, pool):
+        parts = check_and_plan_targets(root, targets, force)
     flow_run.print_lines(
         console, (f"params.yaml{' would change' if dry_run else ''}: {change}" for change in edit.changes)
     )
@@ -139,10 +139,10 @@ def run_flow_part(root: Path, console: Console, part: Begun, name: str, paramete
     with convert_errors_to_wrong_use(), prefect_tasks.stop_execution_on_signals(part.execution):
         try:
             with ExitStack() as stack:
-                stack.enter_context(prefect_tasks.convert_server_lost_errors())
+                stack.enter_context(prefect_tasks.convert_errors_to_server_lost_error())
                 if not server.is_within_flow_run():
                     stack.enter_context(
-                        server.run_flows_on_server(part.server, root, partial(console.print, markup=False))
+                        server.connect_flow_runs_to_server(part.server, root, partial(console.print, markup=False))
                     )
                 prefect_tasks.run_prefect_flow(flow, part.execution, name, parameters)
         except prefect_tasks.ServerLostError as error:
@@ -151,7 +151,7 @@ def run_flow_part(root: Path, console: Console, part: Begun, name: str, paramete
 
 
 @contextmanager
-def run_around_flow_body(
+def open_execution_for_flow_body(
     flow: str,
     targets: Sequence[str],
     settings: Mapping[str, Any],
@@ -178,7 +178,7 @@ def run_around_flow_body(
 
         text = ",".join(map(str, seeds))
         options = sweeping.SweepOptions(pool=pool, began=began)
-        results = sweeping.run_seeds(root, console, targets, text, edits, options)
+        results = sweeping.run_targets_with_seeds(root, console, targets, text, edits, options)
         if lost := [name for name, result in results.items() if result.state in ("failed", "skipped")]:
             raise WrongUseError(f"failed or skipped: {', '.join(lost)}")
         yield None
@@ -226,7 +226,7 @@ def _pull_missing_outputs(root: Path, console: Console, parts: Sequence[Part]) -
 
     console.print(f"pulls the outs of {len(missing)} stages from DVC's remote", markup=False)
     try:
-        dvc_transfer.pull_stage_outputs(root, [*missing])
+        dvc_transfer.fetch_stage_outputs(root, [*missing])
     except dvc_transfer.TransferError as error:
         raise WrongUseError(f"--pull: {error}") from None
     return True
@@ -237,7 +237,7 @@ def get_flow_targets(flow: str) -> tuple[str, ...]:
     return FLOWS[flow][1]
 
 
-def _has_prefect_server(root: Path, console: Console, parts: Sequence[Part], pool: str) -> bool:
+def _configure_server_for_pools(root: Path, console: Console, parts: Sequence[Part], pool: str) -> bool:
     """Whether there is a Prefect server for the stages of work pools; WrongUseError without one if `pool` was asked
     for.
     """
@@ -256,7 +256,7 @@ def _has_prefect_server(root: Path, console: Console, parts: Sequence[Part], poo
     return False
 
 
-def plan_targets(
+def check_and_plan_targets(
     root: Path,
     targets: Sequence[str] | None,
     force: Sequence[str],
@@ -285,7 +285,7 @@ def plan_targets(
         stages = [name for name in named if name not in FLOWS]
         if stages:
             planned = planning.plan_stages(root, stages, force, pools, pool, on_work)
-            parts.append((_find_flow_name(planned), planned))
+            parts.append((_select_flow_for_stages(planned), planned))
     names = {stage.name for _, planned in parts for stage in planned}
     for name in force:
         if name not in names | {stage.split("@")[0] for stage in names}:
@@ -302,7 +302,7 @@ def plan_targets(
     return parts
 
 
-def _find_flow_name(planned: Sequence[PlannedStage]) -> str:
+def _select_flow_for_stages(planned: Sequence[PlannedStage]) -> str:
     """The flow that stages are recorded under: that of the last one, and of an extension's that of what it needs."""
     for stage in reversed(planned):
         for flow in FLOWS:
@@ -311,7 +311,7 @@ def _find_flow_name(planned: Sequence[PlannedStage]) -> str:
     return "language"
 
 
-def iterate_parts_with_headings(console: Console, parts: list[Part]) -> Iterator[Part]:
+def iterate_parts_printing_headings(console: Console, parts: list[Part]) -> Iterator[Part]:
     """Yield the parts; where there are several, print the name of each one's flow first."""
     for flow, planned in parts:
         if len(parts) > 1:

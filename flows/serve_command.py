@@ -45,7 +45,7 @@ def serve(
 def _serve_deployments(root: Path, console: Console, served: list[str], scheduled: list[str], cron: str) -> None:
     from flows.orchestration import server, server_keeper
 
-    server.disable_logging_and_telemetry(root)
+    server.set_prefect_mlflow_env_defaults(root)
     files.make_folder(root, server_keeper.HOME)  # Prefect warns where it is not there
     from prefect import serve as serve_flows
     from prefect.settings import PREFECT_RUNNER_POLL_FREQUENCY, temporary_settings

@@ -65,7 +65,7 @@ class _Found:
     rows: Sequence["SettingRow"]
 
 
-def run_seeds(
+def run_targets_with_seeds(
     root: Path, console: Console, targets: Sequence[str], seeds: str, settings: Sequence[str], options: SweepOptions
 ) -> dict[str, StageResult]:
     """The targets with each seed, then the workspace's own, if it is one of them, and the report over seeds.
@@ -111,7 +111,7 @@ def run_sweep_points(
     from flows.sweeps import sweep as sweeping
 
     flow, stages = _resolve_flow_and_stages(targets)
-    pools = _has_prefect_server(root, console, options.pool)
+    pools = _configure_sweep_pool_server(root, console, options.pool)
     with (
         convert_errors_to_wrong_use(),
         ExitStack() as stack,
@@ -177,7 +177,7 @@ def _resolve_flow_and_stages(targets: Sequence[str]) -> tuple[str, list[str]]:
     return flow, [stage for name in targets for stage in (running.get_flow_targets(name) if name in FLOWS else (name,))]
 
 
-def _has_prefect_server(root: Path, console: Console, pool: str) -> bool:
+def _configure_sweep_pool_server(root: Path, console: Console, pool: str) -> bool:
     """Whether there is a Prefect server for stages of work pools; WrongUseError without one if `pool` was asked for."""
     if not pool and "pool:" not in (root / "dvc.yaml").read_text():
         return False

@@ -44,7 +44,7 @@ def collect_branch_keys(pipeline: Pipeline) -> dict[str, tuple[str, str]]:
     return {name: tuple(text.removeprefix("${").removesuffix("}").split(".")) for name, text in texts.items()}
 
 
-def list_stage_modules(pipeline: Pipeline) -> dict[str, str]:
+def collect_stage_modules(pipeline: Pipeline) -> dict[str, str]:
     """Stage name -> module, read off the command `python -m <module> ...`; without the stage `code`, which is about
     these.
     """
@@ -54,9 +54,9 @@ def list_stage_modules(pipeline: Pipeline) -> dict[str, str]:
     return {name: words[2] for name, words in commands.items()}
 
 
-def set_code_deps(pipeline: Pipeline) -> Pipeline:
+def add_code_deps(pipeline: Pipeline) -> Pipeline:
     """The pipeline with data/code/STAGE.json as every stage's only dep that is code, behind the others; in place."""
-    for name in list_stage_modules(pipeline):
+    for name in collect_stage_modules(pipeline):
         deps = get_stage_definition(pipeline["stages"][name])["deps"]
         if (file := stages.get_stage_code_path(name).as_posix()) not in deps:
             deps.append(file)
@@ -66,7 +66,7 @@ def set_code_deps(pipeline: Pipeline) -> Pipeline:
 def compute_stage_params(pipeline: Pipeline) -> dict[str, list[str]]:
     """Stage name -> its `params`: its section, and of a branch its own entry in the section `branches`."""
     wanted = {}
-    for name, config_type in load_config_types(pipeline).items():
+    for name, config_type in import_config_types(pipeline).items():
         fields = {*config_type.model_fields}
         field = config_type.branched_by
         has_entries = field and get_origin(config_type.model_fields[field].annotation) is dict
@@ -91,11 +91,11 @@ def set_choice_params(pipeline: Pipeline, values: Mapping[str, Any]) -> Pipeline
     return pipeline
 
 
-def load_config_types(pipeline: Pipeline) -> dict[str, type[Config]]:
+def import_config_types(pipeline: Pipeline) -> dict[str, type[Config]]:
     """Stage name -> its Config class."""
     return {
         name: get_type_hints(importlib.import_module(module).run)["config"]
-        for name, module in list_stage_modules(pipeline).items()
+        for name, module in collect_stage_modules(pipeline).items()
     }
 
 
@@ -103,7 +103,7 @@ def build_params_schema(pipeline: Pipeline) -> Schema:
     """JSON schema of the whole params.yaml, for editors: one required section a stage, and the seed that sections may
     share.
     """
-    types = load_config_types(pipeline)
+    types = import_config_types(pipeline)
     sections = {
         name: parameters.add_schema_descriptions(
             build_config_schema(config_type, f"#/$defs/{name}.{{model}}"),
@@ -145,7 +145,7 @@ def collect_documented_stages(pipeline: Pipeline) -> dict[str, DocumentedStage]:
     branches_of = collect_branch_keys(pipeline)
     return {
         name: DocumentedStage(get_stage_definition(pipeline["stages"][name])["desc"], module, branches_of.get(name))
-        for name, module in list_stage_modules(pipeline).items()
+        for name, module in collect_stage_modules(pipeline).items()
     }
 
 
@@ -162,13 +162,13 @@ def rewrite_contract_files() -> None:
     """Write all files anew."""
     pipeline = make_yaml_reader().load(DVC_YAML)
     values = make_yaml_reader().load(PARAMS)
-    make_yaml_reader().dump(set_choice_params(set_stage_params(set_code_deps(pipeline)), values), DVC_YAML)
+    make_yaml_reader().dump(set_choice_params(set_stage_params(add_code_deps(pipeline)), values), DVC_YAML)
     SCHEMA.write_text(json.dumps(made := build_params_schema(pipeline), indent=1) + "\n")
     documented_stages = collect_documented_stages(pipeline)
-    reference_pages.write_reference_pages(
+    reference_pages.replace_reference_pages(
         PARAMETER_PAGES, parameters.render_parameter_pages(made, values, documented_stages)
     )
-    reference_pages.write_reference_pages(METRIC_PAGES, metrics.render_metric_pages(documented_stages))
+    reference_pages.replace_reference_pages(METRIC_PAGES, metrics.render_metric_pages(documented_stages))
 
 
 if __name__ == "__main__":

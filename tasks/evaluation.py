@@ -39,7 +39,7 @@ SHARES = (
 DOWNLOADED = ("*.safetensors", "*.json", "*.model", "*.txt", "*.jinja")  # from the hub: no pickles, no code
 
 
-def load_models(model: str, revision: str, reward_model: Path | None) -> Models:
+def load_or_fetch_models(model: str, revision: str, reward_model: Path | None) -> Models:
     """A model by its folder or hub id, with a chat template and a padding token where it has none; and the reward
     model.
     """
@@ -50,7 +50,7 @@ def load_models(model: str, revision: str, reward_model: Path | None) -> Models:
     if reward_model is not None and model_files.load_tokenizer(reward_model).get_vocab() != tokenizer.get_vocab():
         raise DataError(f"{reward_model}: the reward model has another tokenizer than {model}, which it is to score")
     scorer = None if reward_model is None else reward_model_files.load_reward_model(reward_model)
-    return Models(models.place_on_device(policy, tokenizer), None, scorer, tokenizer)
+    return Models(models.prepare_model_on_device(policy, tokenizer), None, scorer, tokenizer)
 
 
 def fetch_model_files(model: str, revision: str) -> Path:
@@ -87,8 +87,8 @@ def evaluate_checkpoint(arguments: argparse.Namespace) -> Mapping[str, Any]:
             "problems of your own, or "
             "`posttrain run problems` first"
         )
-    all_problems = test_sets.read_test_problems(config, arguments.problems_folder, arguments.data or Path())
-    loaded = load_models(arguments.model, arguments.revision, arguments.reward_model)
+    all_problems = test_sets.read_or_fetch_test_problems(config, arguments.problems_folder, arguments.data or Path())
+    loaded = load_or_fetch_models(arguments.model, arguments.revision, arguments.reward_model)
     problems = evaluate.select_fitting_problems(config, loaded, all_problems)
     tables.write_table(Problems, problems, out / "asked.parquet")
     measures = evaluate.evaluate_on_test_set(config, loaded, problems, arguments.problems_folder, out)
@@ -96,7 +96,7 @@ def evaluate_checkpoint(arguments: argparse.Namespace) -> Mapping[str, Any]:
     return measures
 
 
-def format_measures(measures: Mapping[str, Any]) -> Iterator[str]:
+def iterate_measure_lines(measures: Mapping[str, Any]) -> Iterator[str]:
     """A line for each measure of the greedy answers, with its interval."""
     for name, value in measures.items():
         if isinstance(value, dict) and (name.endswith("_greedy") or name == "reference_loss"):
@@ -126,7 +126,7 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     return options.parse_args(arguments)
 
 
-def record_evaluation(
+def run_recorded_evaluation(
     evaluate_model: Callable[[argparse.Namespace], Mapping[str, Any]],
     arguments: argparse.Namespace,
     data: str,
@@ -149,12 +149,12 @@ def main() -> None:
     """Exit code 2 with one line on standard error where the model or the data cannot be used."""
     arguments = parse_arguments(sys.argv[1:])
     metrics = arguments.out / "evaluation.json"
-    measures = record_evaluation(evaluate_checkpoint, arguments, str(arguments.data or "data/problems"), metrics)
+    measures = run_recorded_evaluation(evaluate_checkpoint, arguments, str(arguments.data or "data/problems"), metrics)
     print(
         f"{arguments.model}: {measures['asked']} test problem{'s' if measures['asked'] != 1 else ''}, greedy "
         "answers, 95 % intervals"
     )
-    print("\n".join(format_measures(measures)))
+    print("\n".join(iterate_measure_lines(measures)))
     print(f"all measures: {metrics}; answers: {arguments.out / 'generations.parquet'}")
 
 

@@ -191,7 +191,7 @@ def _select_used_placeholders(*names: str) -> dict[str, tuple[str, str]]:
 
 def _render_metric_table(curves: Mapping[str, str], results: Mapping[str, str]) -> list[str]:
     """The table of a stage's metrics; where curves and their ends have the same names, each name stands in it once."""
-    rows = [*_pair_curves_with_results(curves, results)]
+    rows = [*_iterate_curve_result_pairs(curves, results)]
     if not curves or any(curve and result and curve != result for curve, result, _ in rows):
         return reference_pages.render_reference_table(("curve", "result", "meaning"), rows)
     merged = [(curve or result, _describe_report_kind(curve, result), meaning) for curve, result, meaning in rows]
@@ -204,7 +204,9 @@ def _describe_report_kind(curve: str, result: str) -> str:
     return "curve" if curve else "result"
 
 
-def _pair_curves_with_results(curves: Mapping[str, str], results: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
+def _iterate_curve_result_pairs(
+    curves: Mapping[str, str], results: Mapping[str, str]
+) -> Iterator[tuple[str, str, str]]:
     """Name as a curve, name as a result, meaning: one row where a curve's end is a result."""
     left = dict(results)
     for name, meaning in curves.items():

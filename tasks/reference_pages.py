@@ -21,7 +21,7 @@ class DocumentedStage:
     branches: tuple[str, str] | None
 
 
-def write_reference_pages(folder: Path, pages: Mapping[str, str]) -> None:
+def replace_reference_pages(folder: Path, pages: Mapping[str, str]) -> None:
     """Write the pages by their names, and delete the other pages of the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     for file in folder.glob("*.md"):

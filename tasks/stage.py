@@ -96,7 +96,9 @@ def main(run: Callable[..., Metrics], *, data_parallel: bool = False, flow: str 
     ):
         if data_parallel:
             tracking.record_metrics(processes.collect_process_facts(sys.modules["torch"]), step=0)
-        metrics = (run_as_rank if processes.is_multi_process() else run_alone)(partial(run, config, **arguments))
+        metrics = (run_as_rank if processes.is_multi_process() else run_in_single_process)(
+            partial(run, config, **arguments)
+        )
         if processes.is_main_process():
             metrics_path.parent.mkdir(parents=True, exist_ok=True)
             metrics_path.write_text(json.dumps(metrics, indent=2) + "\n")
@@ -105,7 +107,7 @@ def main(run: Callable[..., Metrics], *, data_parallel: bool = False, flow: str 
     gc.freeze()
 
 
-def run_alone(run: Callable[[], Metrics]) -> Metrics:
+def run_in_single_process(run: Callable[[], Metrics]) -> Metrics:
     """What a stage returns; a failure of its own ends the process with its line, and so does waiting for people."""
     try:
         return run()
@@ -130,9 +132,9 @@ def run_as_rank(run: Callable[[], Metrics]) -> Metrics:
         metrics = run()
         processes.leave_process_group(torch)
     except (StageError, TrainingError) as error:
-        raise processes.record_failure(str(error)) from None
+        raise processes.record_failure_and_make_exit(str(error)) from None
     except RuntimeError as error:
-        if processes.is_peer_lost(error):
+        if processes.is_peer_lost_error(error):
             raise SystemExit(processes.LOST) from None
         raise
     return metrics

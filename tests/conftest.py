@@ -169,5 +169,5 @@ def empty_mlflow(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from tasks.common import mlflow_database
 
     root = tmp_path_factory.mktemp("mlflow")
-    mlflow_database.open_records_client(root)
+    mlflow_database.open_or_create_records_client(root)
     return root / mlflow_database.DATABASE

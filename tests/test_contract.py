@@ -215,20 +215,20 @@ def test_plots_are_outs(stages):
 
 
 def test_params_are_the_configs(tmp_path):
-    assert contract.load_config_types(PIPELINE) == SECTIONS, "a stage reads what the command line checks"
-    for name, config in contract.load_config_types(PIPELINE).items():
+    assert contract.import_config_types(PIPELINE) == SECTIONS, "a stage reads what the command line checks"
+    for name, config in contract.import_config_types(PIPELINE).items():
         assert PARAMS[name].keys() == config.model_fields.keys(), name
         assert all(field.is_required() for field in config.model_fields.values()), f"{name}: no defaults in code"
-        config.from_yaml(PARAMS[name])
+        config.parse_section(PARAMS[name])
         for key in PARAMS[name]:
             with pytest.raises(ValidationError) as error:
-                config.from_yaml(without(name, key))
+                config.parse_section(without(name, key))
             where, told = explain_validation_error(error.value, name, {name: config})
             assert (where, told[:18]) == ((name, key), "missing; expected ")
     file = tmp_path / "params.yaml"
     file.write_text(json.dumps({"dpo": without("dpo", "beta")}))
     with pytest.raises(ConfigError, match=r"dpo.beta: missing; expected "):
-        read_section("dpo", contract.load_config_types(PIPELINE)["dpo"], file)
+        read_section("dpo", contract.import_config_types(PIPELINE)["dpo"], file)
 
 
 def without(name, key):
@@ -239,12 +239,12 @@ def without(name, key):
 def test_a_wrong_preset_would_be_noticed(tmp_path):
     (tmp_path / "wrong.yaml").write_text(json.dumps({"dpo": {**PARAMS["dpo"], "beta": "high"}}))
     with pytest.raises(ConfigError, match=r"dpo\.beta: .*number.* 'high'"):
-        read_section("dpo", contract.load_config_types(PIPELINE)["dpo"], tmp_path / "wrong.yaml")
+        read_section("dpo", contract.import_config_types(PIPELINE)["dpo"], tmp_path / "wrong.yaml")
 
 
 def test_every_stage_with_data_sets_of_its_own_is_a_method():
     """By its Config, without which the report does not know it."""
-    types = contract.load_config_types(PIPELINE)
+    types = contract.import_config_types(PIPELINE)
     learners = {name for name, kind in types.items() if kind.branched_by == "datasets"}
     assert {name for name, kind in types.items() if issubclass(kind, MethodConfig)} == learners - {"transitions"}
 
@@ -279,7 +279,7 @@ def test_the_code_of_a_stage_is_one_file_which_the_stage_code_writes(stages):
             get_stage_code_path(name).as_posix()
         ], name
         assert not [path for path in paths(stage.deps) if path.startswith("tasks/")], name
-    assert StageCode(read_working_files(ROOT), {}).modules() == contract.list_stage_modules(PIPELINE)
+    assert StageCode(read_working_files(ROOT), {}).modules() == contract.collect_stage_modules(PIPELINE)
     code = PIPELINE["stages"][contract.CODE]
     assert (code["cmd"], code["deps"], code["outs"]) == ("python -m tasks.code", ["tasks"], ["data/code"])
     assert code["params"] == [*collect_choices(PARAMS)], "`make contract`"
@@ -289,7 +289,7 @@ def test_the_code_of_a_stage_is_one_file_which_the_stage_code_writes(stages):
 def test_a_new_stage_gets_its_code_as_a_dep():
     lacking = deepcopy(PIPELINE)
     definitions(lacking)["dpo"]["deps"].remove("data/code/dpo.json")
-    assert sorted(definitions(contract.set_code_deps(lacking))["dpo"]["deps"]) == sorted(
+    assert sorted(definitions(contract.add_code_deps(lacking))["dpo"]["deps"]) == sorted(
         definitions(PIPELINE)["dpo"]["deps"]
     )
 

@@ -116,5 +116,5 @@ def test_an_edit_of_a_reward_that_nobody_chose_runs_nothing():
 def test_what_the_page_adds_to_dvc_yaml_is_what_the_contract_asks():
     for title, name in (("Add a stage", "lengths"), ("Add a method", "slic")):
         entry = next(block for block in yaml_blocks(title) if "cmd" in block.get(name, {}))
-        pipeline = contract.set_code_deps({"stages": {"code": {}, **entry}})
+        pipeline = contract.add_code_deps({"stages": {"code": {}, **entry}})
         assert pipeline["stages"][name]["deps"][-1] == f"data/code/{name}.json"

@@ -54,7 +54,7 @@ def drawn(rows, generated, tmp_path, prompts=100):
     """The preset's mixture of these rows, with fewer prompts."""
     repository.write_params(tmp_path)
     editing.edit_params(tmp_path, SECTIONS, editing.load_preset_edits(ROOT, SECTIONS, "lecture-mixture"))
-    config = MixtureConfig.from_yaml(YAML(typ="safe").load(tmp_path / "params.yaml")["mixture"])
+    config = MixtureConfig.parse_section(YAML(typ="safe").load(tmp_path / "params.yaml")["mixture"])
     for name, given in rows.items():
         (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, given)))
     metrics = mixture.run(config.model_copy(update={"prompts": prompts}), generated, tmp_path, tmp_path / "out")

@@ -290,13 +290,13 @@ def test_an_edit_says_what_does_nothing_by_it(tmp_path):
     assert said("dqn.exploration.warmup=5")[1] == "dqn.exploration does nothing with dqn.variants.*.online false"
     said("grpo.updates=1")
     own = "sft.truncation does nothing with sft.max_length null"
-    assert editing.list_ineffective_params(tmp_path, SECTIONS, {"grpo", "sft"}) == [nothing, own]
+    assert editing.list_idle_param_warnings(tmp_path, SECTIONS, {"grpo", "sft"}) == [nothing, own]
     committed = repository.params_text()
-    assert editing.list_ineffective_params(tmp_path, SECTIONS, {"grpo", "sft"}, committed) == [nothing], (
+    assert editing.list_idle_param_warnings(tmp_path, SECTIONS, {"grpo", "sft"}, committed) == [nothing], (
         "the default says none"
     )
     said("sft.truncation=left")
-    assert editing.list_ineffective_params(tmp_path, SECTIONS, {"grpo", "sft"}, committed) == [nothing, own]
+    assert editing.list_idle_param_warnings(tmp_path, SECTIONS, {"grpo", "sft"}, committed) == [nothing, own]
 
 
 @pytest.mark.parametrize(

@@ -199,12 +199,12 @@ def test_a_database_is_used_directly_and_its_password_is_nowhere(
     with pytest.raises(
         PlanError, match=r'^postgresql://127\.0\.0\.1:\d+/nowhere: .*database "nowhere" does not exist'
     ) as caught:
-        mlflow_client.open_mlflow_store(tmp_path)
+        mlflow_client.open_mlflow_client_after_recording(tmp_path)
     assert quote(PASSWORD, safe="") not in str(caught.value)
     shared.cluster.sql("direct", "UPDATE alembic_version SET version_num = '0123456789ab'")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", address + "?application_name=x")  # MLflow looks once in each process
     with pytest.raises(PlanError, match="are not known to MLflow") as caught:
-        mlflow_client.open_mlflow_store(tmp_path)
+        mlflow_client.open_mlflow_client_after_recording(tmp_path)
     assert quote(PASSWORD, safe="") not in str(caught.value)
 
 

@@ -11,7 +11,7 @@ from benchmarks.training_faults import pictures, workspace
 from benchmarks.training_faults.fault import Arm, Fault, Row
 from flows.params import files
 from tasks.algorithms.language import rollouts
-from tasks.algorithms.language.accumulation import compute_in_parts
+from tasks.algorithms.language.accumulation import compute_token_values_in_parts
 from tasks.algorithms.language.completions import compute_token_logps
 from tasks.algorithms.language.kl import k3
 from tasks.common import estimates, models
@@ -34,7 +34,7 @@ def measure_sampler_arm(folder: Path) -> Row:
     from tasks.extensions.search.configs.search import SearchConfig
 
     params = files.parse_params((folder / "params.yaml").read_text())
-    config = SearchConfig.from_yaml({**params["search"], **ASKED})
+    config = SearchConfig.parse_section({**params["search"], **ASKED})
     assert isinstance(config, SearchConfig)
     policy = folder / "data/reinforce"
     tokenizer = models.load_tokenizer(policy)
@@ -81,7 +81,7 @@ def measure_sampler_mismatch(
         batch_size=len(prompts),
     )
     batch = drawn.completions(prompts, tokenizer.pad_token_id)
-    own = compute_in_parts(lambda part: compute_token_logps(trained, part), batch, 96)
+    own = compute_token_values_in_parts(lambda part: compute_token_logps(trained, part), batch, 96)
     ratio = (own - drawn.logps)[batch.mask].double()  # log of trainer's over sampler's
     return {
         "tokens": len(ratio),

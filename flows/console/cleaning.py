@@ -66,7 +66,7 @@ def format_bytes(count: int) -> str:
     )
 
 
-def format_removed(removed: Chosen) -> str:
+def format_completed_removal(removed: Chosen) -> str:
     """What was removed."""
     return _format_removal_summary(removed, "removed")
 

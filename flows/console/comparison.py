@@ -72,7 +72,7 @@ def format_lines_by_stage(changes: Sequence[StageChange], full: bool) -> dict[st
             [] if change.cause == "upstream" else list(format_stage_differences(change, full)) or [WORD[change.cause]]
         )
         if change.through:
-            differing.append(f"through {_join_limited(change.through, full)}")
+            differing.append(f"through {_join_first_texts(change.through, full)}")
         if change.same_result:
             differing.append("the result is the same")
         kind = change.stage if full else change.stage.partition("@")[0]
@@ -86,16 +86,20 @@ def format_lines_by_stage(changes: Sequence[StageChange], full: bool) -> dict[st
 def format_stage_differences(change: StageChange, full: bool) -> Iterator[str]:
     """What differs in a stage: parameters, the command, data that no stage makes, code, and what it was made with."""
     if change.params:
-        yield _join_limited([f"{key} {old} -> {new}" for key, (old, new) in _format_text_pairs(change.params)], full)
+        yield _join_first_texts(
+            [f"{key} {old} -> {new}" for key, (old, new) in _format_text_pairs(change.params)], full
+        )
     if change.command and not change.params:
         yield "command"
     if change.raw:
         raw = {path: change.data[path] for path in change.raw}
-        yield "data " + _join_limited([f"{path} {old} -> {new}" for path, (old, new) in _format_hash_pairs(raw)], full)
+        yield "data " + _join_first_texts(
+            [f"{path} {old} -> {new}" for path, (old, new) in _format_hash_pairs(raw)], full
+        )
     if change.code:
-        yield "code " + _join_limited(list(change.code), full)
+        yield "code " + _join_first_texts(list(change.code), full)
     if change.environment and (full or change.cause == "result"):
-        yield "made with " + _join_limited(
+        yield "made with " + _join_first_texts(
             [f"{name} {old} -> {new}" for name, (old, new) in _format_text_pairs(change.environment)], full
         )
     if change.cause == "result":
@@ -124,7 +128,7 @@ def format_pair_comparison(pair: Compared, full: bool) -> Iterator[str]:
     if pair.same:
         yield f"{start}one and the same evaluation"
         return
-    yield start + format_sample_basis(pair)
+    yield start + format_compared_sample_counts(pair)
     for caution in pair.cautions:
         yield f"  mind: {format_in_one_line(caution)}"
     names = list(pair.metrics) if full else conclusion.select_table_metrics(pair.metrics)
@@ -148,8 +152,8 @@ def format_combined_table(pairs: Sequence[Compared]) -> Iterator[str]:
     differing = [pair for pair in pairs if not pair.same and not pair.fault]
     if alike := [pair.policy for pair in pairs if pair.same]:
         yield f"one and the same evaluation: {', '.join(alike)}"
-    for basis in dict.fromkeys(map(format_sample_basis, differing)):
-        policies = [pair.policy for pair in differing if format_sample_basis(pair) == basis]
+    for basis in dict.fromkeys(map(format_compared_sample_counts, differing)):
+        policies = [pair.policy for pair in differing if format_compared_sample_counts(pair) == basis]
         yield basis if len(policies) == len(differing) else f"{', '.join(policies)}: {basis}"
     for line, policies in minded.items():
         yield f"mind{'' if len(policies) == len(pairs) else ' of ' + ', '.join(policies)}: {line}"
@@ -164,7 +168,7 @@ def format_combined_table(pairs: Sequence[Compared]) -> Iterator[str]:
     yield "  more of each: --full, --json, --html FILE"
 
 
-def format_sample_basis(pair: Compared) -> str:
+def format_compared_sample_counts(pair: Compared) -> str:
     """How many problems, or seeds and episodes, the comparison rests on."""
     if pair.flow != "language":
         row: Mapping[str, Any] = next(iter(pair.metrics.values()), {})
@@ -228,7 +232,7 @@ def _format_bound(number: float | None) -> str:
     return "?" if number is None else f"{number + 0.0:+.4f}"
 
 
-def _join_limited(texts: Sequence[str], full: bool) -> str:
+def _join_first_texts(texts: Sequence[str], full: bool) -> str:
     more = f" and {len(texts) - LISTED} more" if len(texts) > LISTED and not full else ""
     return ", ".join(texts if full else texts[:LISTED]) + more
 

@@ -198,7 +198,7 @@ class LiveTable(Lines):
             logs = [
                 row.last.log for row in self.rows.values() if row.last.log and row.last.state in ("running", "failed")
             ]
-            entries = self.fitting(self.console.height - 2 - len(logs))
+            entries = self.select_rows_that_fit(self.console.height - 2 - len(logs))
             table = self.grid(entries, now)
             if self.over:
                 return table
@@ -237,7 +237,7 @@ class LiveTable(Lines):
             )
         return table
 
-    def fitting(self, space: int) -> list[list[StageProgress]]:
+    def select_rows_that_fit(self, space: int) -> list[list[StageProgress]]:
         """All rows if there is space; else waiting and ended branches share an entry, and the most urgent entries are
         kept.
         """

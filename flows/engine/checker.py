@@ -75,7 +75,7 @@ class Checker:
         return self._process
 
 
-def find_declared_out_faults(root: Path, outs: Iterable[Path]) -> Iterator[str]:
+def iterate_declared_out_faults(root: Path, outs: Iterable[Path]) -> Iterator[str]:
     """One line for each declared out that is missing, empty, or a JSON file with a number that is not finite."""
     for out in outs:
         name = out.relative_to(root) if out.is_relative_to(root) else out

@@ -203,7 +203,11 @@ class Coordinator:
             self._repositories.borrow_repository() as repo,
             closing(
                 StageRecords(
-                    repo, result.stage, self._gate, self._home / "previous", partial(self._report_waiting, turn)
+                    repo,
+                    result.stage,
+                    self._gate,
+                    self._home / "previous",
+                    partial(self._report_waiting_or_raise, turn),
                 )
             ) as records,
         ):
@@ -219,7 +223,7 @@ class Coordinator:
                     thaw = f"`dvc pull` may bring them, or `dvc unfreeze {result.stage}` lets it run"
                     raise StageFailed(f"it is frozen, and DVC's cache does not have its outs; {thaw}")
                 else:
-                    records.set_outs_aside_and_reserve()
+                    records.move_outs_aside_and_reserve_paths()
                     run = True
             if run:
                 result.awaits = tuple(get_data_hashes(records.entry()))
@@ -260,7 +264,7 @@ class Coordinator:
         result = turn.result
         grant = turn.grant
         log = turn.log
-        waiting = partial(self._report_waiting, turn)
+        waiting = partial(self._report_waiting_or_raise, turn)
         with self._open_mlflow_run(records, result) as variables:
             turn.say(result.reason)
             if turn.on_worker is None:
@@ -288,7 +292,7 @@ class Coordinator:
                 records.check_deps()
                 records.record()
 
-    def _report_waiting(self, turn: StageTurn, line: str) -> None:
+    def _report_waiting_or_raise(self, turn: StageTurn, line: str) -> None:
         """Tell what the stage waits for; StageFailed once the run is stopped."""
         turn.say(line)
         if self._runner.stopped:

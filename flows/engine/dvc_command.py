@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flows.engine.checker import Checker, find_declared_out_faults
+from flows.engine.checker import Checker, iterate_declared_out_faults
 from flows.engine.stage_types import Grant
 from flows.machine.supervisor import PEAK_MEMORY, Command
 from flows.machine.warm_start import NEVER_BEGAN, WarmCommand, WarmStarts
@@ -140,7 +140,7 @@ class CommandRunner:
         too.
         """
         made = [Path(out.fs_path) for out in stage.outs]
-        problems = [*find_declared_out_faults(self.root, made)] or self._checker.problems(made)
+        problems = [*iterate_declared_out_faults(self.root, made)] or self._checker.problems(made)
         if self._stopping:
             raise StageFailed("stopped")
         if problems:

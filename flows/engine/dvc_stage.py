@@ -83,13 +83,13 @@ class StageRecords:
         from dvc.stage.cache import RunCacheNotFoundError
         from dvc_data.hashfile.hash_info import HashInfo
 
-        self._set_previous_outs_aside()
+        self._move_previous_outs_aside()
         if classify_out_origin(self.stage) == "other inputs":
             for out in self.stage.outs:
                 out.hash_info = HashInfo()  # DVC asks the run cache itself only about a stage without recorded outs
         try:
             if self.stage.frozen:
-                return self._check_out_recorded_outs()
+                return self._checkout_recorded_outs()
             self.repo.stage_cache.restore(self.stage)
             self.stage.save_outs()
             self.stage.commit()
@@ -102,7 +102,7 @@ class StageRecords:
             raise
         return True
 
-    def _check_out_recorded_outs(self) -> bool:
+    def _checkout_recorded_outs(self) -> bool:
         cached: bool = self.stage.outs_cached()
         if cached:
             self.stage.checkout(force=True)
@@ -111,13 +111,13 @@ class StageRecords:
             self.undo()
         return cached
 
-    def set_outs_aside_and_reserve(self) -> None:
+    def move_outs_aside_and_reserve_paths(self) -> None:
         """Under the lock: note the state of the deps, put the old outs aside, reserve the paths against `dvc repro`."""
         self.stage.save_deps()
         reserved = hold_path_reservation(self.repo, [self.stage], f"{COMMAND} {self.name}")
         reserved.__enter__()
         self._cleanup.callback(self._release_reservation, reserved)
-        self._set_previous_outs_aside()
+        self._move_previous_outs_aside()
 
     def save_outs(self) -> None:
         """Hash the outs and move them into the cache, without DVC's lock, so that several stages can do so at once."""
@@ -137,7 +137,7 @@ class StageRecords:
         """Write the run cache with what a run has made; from there it can be restored even if dvc.lock is never
         written.
         """
-        if _is_stored_in_run_cache(self.stage):
+        if _can_be_in_run_cache(self.stage):
             self.repo.stage_cache.save(self.stage)
 
     def record(self) -> None:
@@ -149,7 +149,7 @@ class StageRecords:
         """Put the previous outs back, which dvc.lock still records."""
         self._previous.restore_outs()
 
-    def _set_previous_outs_aside(self) -> None:
+    def _move_previous_outs_aside(self) -> None:
         outs = [out for out in self.stage.outs if not out.persist]
         self._previous.keep([Path(out.fs_path) for out in outs], read_lock_entry(self.root, self.name))
 
@@ -179,7 +179,7 @@ def hold_path_reservation(
     return reserved
 
 
-def _is_stored_in_run_cache(stage: "PipelineStage") -> bool:
+def _can_be_in_run_cache(stage: "PipelineStage") -> bool:
     """Whether DVC writes the run cache for this stage, by its own rule: not for one without deps or outs."""
     return bool(stage.deps and stage.outs) and all(out.use_cache or out.is_metric or out.is_plot for out in stage.outs)
 
@@ -193,7 +193,7 @@ def classify_out_origin(stage: "PipelineStage") -> Origin:
     from other code, whose edit may have changed nothing.
     """
     if (
-        not _is_stored_in_run_cache(stage)
+        not _can_be_in_run_cache(stage)
         or stage.always_changed
         or any(out.persist or not out.hash_info for out in stage.outs)
     ):
@@ -211,10 +211,10 @@ def classify_out_origin(stage: "PipelineStage") -> Origin:
     ]
     if not all(makers):
         return "elsewhere"
-    runs = (run for file in frozenset.intersection(*makers) for run in load_run_cache_entry(file))
+    runs = (run for file in frozenset.intersection(*makers) for run in iterate_run_cache_file_entries(file))
     return (
         "elsewhere"
-        if any(not _has_shared_difference(_get_data_and_params(run), _get_data_and_params(entry)) for run in runs)
+        if any(not _has_different_shared_value(_get_data_and_params(run), _get_data_and_params(entry)) for run in runs)
         else "other inputs"
     )
 
@@ -223,10 +223,10 @@ def _get_data_and_params(entry: Entry) -> Mapping[str, Any]:
     return {"data": get_data_hashes(entry), "params": entry.get("params", {})}
 
 
-def _has_shared_difference(first: object, other: object) -> bool:
+def _has_different_shared_value(first: object, other: object) -> bool:
     """Whether a value differs that both have: a new version may know more parameters and deps."""
     if isinstance(first, Mapping) and isinstance(other, Mapping):
-        return any(_has_shared_difference(value, other[key]) for key, value in first.items() if key in other)
+        return any(_has_different_shared_value(value, other[key]) for key, value in first.items() if key in other)
     return first != other
 
 
@@ -251,7 +251,7 @@ def compute_run_cache_key(entry: Entry) -> str:
     return str(_get_cache_hash(dict(entry), key=True))
 
 
-def get_run_cache_path(root: Path, entry: Entry) -> Path:
+def get_run_cache_entry_file(root: Path, entry: Entry) -> Path:
     """The file in which the run cache keeps this entry: below two letters of its key, under its key, by its own
     hash.
     """
@@ -273,10 +273,10 @@ def iterate_run_cache_entries(root: Path, key: str) -> Iterator[Entry]:
 
 def _iterate_folder_entries(folder: Path) -> Iterator[Entry]:
     for record in folder.glob("*"):
-        yield from load_run_cache_entry(record)
+        yield from iterate_run_cache_file_entries(record)
 
 
-def load_run_cache_entry(record: Path) -> Iterator[Entry]:
+def iterate_run_cache_file_entries(record: Path) -> Iterator[Entry]:
     """The entry in a file of the run cache; none in one that a kill has torn, which DVC ignores too."""
     from dvc.utils.serialize import YAMLFileCorruptedError, load_yaml
 

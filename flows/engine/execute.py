@@ -184,11 +184,11 @@ class Execution:
         try:
             result = self._execute_until_judged(stage)
             if result.state == "failed":
-                self._end_descendants_unrun(stage.name, "skipped", f"{stage.name} failed")
+                self._set_descendant_results(stage.name, "skipped", f"{stage.name} failed")
             elif result.state == "paused":
-                self._end_descendants_unrun(stage.name, "paused", f"{stage.name} waits for people")
+                self._set_descendant_results(stage.name, "paused", f"{stage.name} waits for people")
             elif result.state == "behind":
-                self._end_descendants_unrun(stage.name, "behind", f"{stage.name} is behind")
+                self._set_descendant_results(stage.name, "behind", f"{stage.name} is behind")
         except BaseException as error:
             self._futures[stage.name].set_exception(error)
         else:
@@ -236,7 +236,7 @@ class Execution:
             del self.waiting[stage.name]
             yield Grant(devices.build_device_environment(lease.names) if self._slots.gpus else {}, lease.files)
 
-    def _end_descendants_unrun(self, cause: str, state: State, reason: str) -> None:
+    def _set_descendant_results(self, cause: str, state: State, reason: str) -> None:
         """Give all that depends on a stage this state, unless another stage has kept it from running already."""
         lost = {cause}
         for stage in self.planned.values():

@@ -33,13 +33,13 @@ BATCH = 100  # MLflow's limit of tags in one call
 TURNS = 5  # of writing what others write at once
 
 
-def open_mlflow_store(root: Path) -> "MlflowClient":
+def open_mlflow_client_after_recording(root: Path) -> "MlflowClient":
     """A client of the store, which is created if it is missing, and has all runs that have ended; PlanError if it
     cannot be read or written.
     """
     replay_process.wait_for_recorded_runs(root)
     with mlflow_run_lookup.convert_mlflow_errors_to_plan_error():
-        return mlflow_database.open_records_client(root)
+        return mlflow_database.open_or_create_records_client(root)
 
 
 def build_mlflow_server_environ(root: Path) -> dict[str, str]:
@@ -48,7 +48,7 @@ def build_mlflow_server_environ(root: Path) -> dict[str, str]:
     They may hold a password. PlanError where that server would upgrade the database.
     """
     with mlflow_run_lookup.convert_mlflow_errors_to_plan_error():
-        mlflow_database.check_records(root)
+        mlflow_database.check_and_repair_records(root)
     return {
         "_MLFLOW_SERVER_FILE_STORE": mlflow_database.get_tracking_address(root),
         "_MLFLOW_SERVER_ARTIFACT_ROOT": str(root / mlflow_database.ARTIFACTS),
@@ -183,7 +183,7 @@ def seal_run(client: "MlflowClient", root: Path, run_id: str) -> None:
     """
     content = mlflow_seal.collect_sealed_content(root, run_id)
     seal = mlflow_seal.hash_sealed_content(content)
-    file = mlflow_artifacts.fetch_artifact(root, run_id, RECORD)
+    file = mlflow_artifacts.get_or_fetch_artifact_path(root, run_id, RECORD)
     if file.is_file():
         run = client.get_run(run_id)
         tags = {provenance.USER: run.data.tags.get(provenance.USER, ""), **content["tags"]}
@@ -253,7 +253,7 @@ def find_or_adopt_maker_run(
 
 def _adopt_dvc_run(root: Path, run: mlflow_run_lookup.Run, stage: str, entry: Entry) -> None:
     """Give a run of plain `dvc repro` what the runs of `posttrain run` have: its inputs, its record and its seal."""
-    client = open_mlflow_store(root)
+    client = open_mlflow_client_after_recording(root)
     tags = {
         **build_input_tags(stage, entry),
         **build_out_tags(entry),

@@ -53,7 +53,7 @@ class FlowRecorder:
         # None: now
         self._flow = flow
         self.at = at
-        self.client = mlflow_client.open_mlflow_store(self.root)
+        self.client = mlflow_client.open_mlflow_client_after_recording(self.root)
         self._logging_inputs = Lock()  # MLflow's insert fails if two stages log the same new input at once
         # the stages at work by their runs
         self._database = Lock()
@@ -252,7 +252,7 @@ def end_killed_runs(root: Path, flow: str) -> None:
     For when nothing else is to run; does nothing beside another run.
     """
     with suppress(PlanError), Coordinator(root), mlflow_run_lookup.convert_mlflow_errors_to_plan_error():
-        client = mlflow_client.open_mlflow_store(root)
+        client = mlflow_client.open_mlflow_client_after_recording(root)
         _end_stale_runs(client, mlflow_client.get_or_create_experiment_id(client, root, flow), root)
 
 

@@ -41,7 +41,7 @@ def collect_sealed_content(root: Path, run_id: str) -> Mapping[str, Any]:
         values = sorted((point.key, point.step, point.value, point.nan) for point in records.values(run_id))
     metrics = [[key, step, repr(float(value)), nan] for key, step, value, nan in values]
     covered_tags = {key: value for key, value in tags.items() if key in SHOWN or key.startswith(PREFIX)}
-    file = mlflow_artifacts.fetch_artifact(root, run_id, RECORD)
+    file = mlflow_artifacts.get_or_fetch_artifact_path(root, run_id, RECORD)
     return {
         "run": run_id,
         "tags": {key: value for key, value in covered_tags.items() if not key.startswith(OUTSIDE)},

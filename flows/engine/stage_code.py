@@ -21,8 +21,8 @@ __all__ = [
     "FOLDER",
     "SOURCE",
     "STAGE",
-    "build_recorded_choices",
-    "compute_reached_file_hashes",
+    "collect_choices_of_recorded_params",
+    "compute_code_dep_source_hashes",
     "compute_stage_code_hashes",
     "list_chosen_modules",
     "read_working_choices",
@@ -82,7 +82,7 @@ def list_chosen_modules(stage: str, params: Mapping[str, Any]) -> list[str]:
     )
 
 
-def build_recorded_choices(content: bytes | None, recorded: Mapping[str, Any]) -> "Choices":
+def collect_choices_of_recorded_params(content: bytes | None, recorded: Mapping[str, Any]) -> "Choices":
     """Those of a params.yaml with the values that a stage is recorded with in its place; PlanError where it is no
     YAML.
     """
@@ -108,7 +108,7 @@ def compute_stage_code_hashes(files: Mapping[str, bytes], chosen: "Choices") -> 
     }
 
 
-def compute_reached_file_hashes(root: Path, path: str) -> Mapping[str, str]:
+def compute_code_dep_source_hashes(root: Path, path: str) -> Mapping[str, str]:
     """What the stage `code` would write to this path below data/code now: file -> hash of what of it the stage
     reaches.
     """

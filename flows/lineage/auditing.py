@@ -180,7 +180,7 @@ def _iterate_chain_subjects(root: Path, link: Link, entries: Mapping[str, Entry]
         made = execution_record.load_run_record(root, node.run_id) if node.run_id else None
         entry = entries.get(node.stage, {})
         current = dvc_lock.get_entry_hashes(entry, "outs").get(node.path) == node.hash
-        steps = acceptance.find_acceptance_steps(root, node.stage, entry) if current else ()
+        steps = acceptance.list_acceptance_steps(root, node.stage, entry) if current else ()
         entry = steps[-1].before if steps else entry
         if current and (made is None or compute_run_cache_key(made.entry) == compute_run_cache_key(entry)):
             base = made or ExecutionRecord(node.stage, entry)

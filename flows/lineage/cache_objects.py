@@ -21,7 +21,7 @@ def find_cache_object(root: Path, md5: str) -> Path | None:
     return file if file.is_file() else None
 
 
-def list_cached_files(root: Path, md5: str) -> dict[str, str]:
+def read_cached_file_hashes(root: Path, md5: str) -> dict[str, str]:
     """Path within the folder -> hash of each file of a folder's object; of a file's object {"": md5}.
 
     PlanError if the cache does not have the folder's list, or if that is not a list of paths below the folder.
@@ -30,7 +30,7 @@ def list_cached_files(root: Path, md5: str) -> dict[str, str]:
         return {"": md5}
     listed = find_cache_object(root, md5)
     if listed is None:
-        raise PlanError(f"{md5}: the cache does not have this folder; it was {_explain_missing_object(root, md5)}")
+        raise PlanError(f"{md5}: the cache does not have this folder; it was {_format_missing_object_cause(root, md5)}")
     try:
         hashes = {str(item["relpath"]): str(item["md5"]) for item in json.loads(listed.read_text())}
     except (ValueError, TypeError, KeyError, OSError):
@@ -47,7 +47,7 @@ def is_cache_object_complete(root: Path, md5: str) -> bool:
     with suppress(PlanError):
         return all(
             find_cache_object(root, object_md5) is not None
-            for object_md5 in (md5, *list_cached_files(root, md5).values())
+            for object_md5 in (md5, *read_cached_file_hashes(root, md5).values())
         )
     return False
 
@@ -56,14 +56,14 @@ def copy_from_cache(root: Path, md5: str, target: Path) -> None:
     """Copy a file or folder out of the cache to `target`, which must not exist; PlanError if something of it is
     missing.
     """
-    hashes = list_cached_files(root, md5)
+    hashes = read_cached_file_hashes(root, md5)
     sources = {name: find_cache_object(root, file_md5) for name, file_md5 in hashes.items()}
     for name, source in sources.items():
         if source is None:
             shown_path = f"{target.name}/{name}".rstrip("/")
             raise PlanError(
                 f"{shown_path}: {hashes[name]} is not in the cache; it was "
-                f"{_explain_missing_object(root, hashes[name])}"
+                f"{_format_missing_object_cause(root, hashes[name])}"
             )
     if md5.endswith(".dir"):
         target.mkdir(parents=True)
@@ -74,7 +74,7 @@ def copy_from_cache(root: Path, md5: str, target: Path) -> None:
         shutil.copyfile(source, file)
 
 
-def _explain_missing_object(root: Path, md5: str) -> str:
+def _format_missing_object_cause(root: Path, md5: str) -> str:
     """What became of an object that the cache does not have."""
     when = removal_log.load_removal_times(root).get(md5)
     return removal_log.format_removal_date(when) if when else "collected, or never pulled"

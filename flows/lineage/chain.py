@@ -84,7 +84,7 @@ class _Walk:
         if not all(run_id is None or self.index.has(run_id) for run_id in adopted):
             self.index = Index(root)
         for name, run_id in self.found_now.items():
-            self.found_now[name] = run_id or execution_record.find_producing_run_id(
+            self.found_now[name] = run_id or execution_record.find_or_adopt_producing_run_id(
                 root, name, entries[name], self.index
             )
 
@@ -129,7 +129,7 @@ class _Walk:
     def _list_acceptance_lines(self, stage: str) -> tuple[str, ...]:
         """By what steps dvc.lock's entry of a stage came from that of its run, the first one first."""
         if stage not in self.accepted:
-            steps = acceptance.find_acceptance_steps(self.root, stage, self.entries[stage], self.index)
+            steps = acceptance.list_acceptance_steps(self.root, stage, self.entries[stage], self.index)
             self.accepted[stage] = tuple(step.line for step in reversed(steps))
         return self.accepted[stage]
 

@@ -101,13 +101,13 @@ def load_run_record(root: Path, run_id: str) -> ExecutionRecord:
     )
 
 
-def find_producing_run_id(
+def find_or_adopt_producing_run_id(
     root: Path, stage: str, entry: Entry, index: mlflow_run_lookup.Index | None = None
 ) -> str | None:
     """The run that made this entry of dvc.lock: one of MLflow's, or else one whose record came with the result."""
     run_id = mlflow_client.find_or_adopt_maker_run(root, stage, entry, index)
     if run_id is None:
-        steps = acceptance.find_acceptance_steps(root, stage, entry, index)
+        steps = acceptance.list_acceptance_steps(root, stage, entry, index)
         if steps:  # the acceptance may have come from another clone, and the run that it is about be this one's
             entry = steps[-1].before
             run_id = mlflow_client.find_or_adopt_maker_run(root, stage, entry, index)
@@ -121,9 +121,9 @@ def _attach_run_records(root: Path, entries: Mapping[str, Entry]) -> dict[str, E
     index = mlflow_run_lookup.Index(root)
     records = {}
     for stage, entry in entries.items():
-        run_id = find_producing_run_id(root, stage, entry, index)
+        run_id = find_or_adopt_producing_run_id(root, stage, entry, index)
         made = load_run_record(root, run_id) if run_id else ExecutionRecord(stage, entry)
-        steps = acceptance.find_acceptance_steps(root, stage, entry, index)
+        steps = acceptance.list_acceptance_steps(root, stage, entry, index)
         entry = steps[-1].before if steps else entry
         records[stage] = ExecutionRecord(**{**vars(made), "stage": stage, "entry": entry, "accepted": steps})
     return records
@@ -188,5 +188,5 @@ def _find_patch_file(root: Path, run_id: str, tags: Mapping[str, str]) -> Path |
     if PREFIX + "patch" not in tags:
         return None
     owners = filter(None, (run_id, tags.get("mlflow.parentRunId")))
-    files = (mlflow_artifacts.fetch_artifact(root, owner, PATCH) for owner in owners)
+    files = (mlflow_artifacts.get_or_fetch_artifact_path(root, owner, PATCH) for owner in owners)
     return next((file for file in files if file.is_file()), None)

@@ -46,7 +46,7 @@ def compute_folder_hash(root: Path, folder: str, outs: Outs) -> str | None:
     listed = []
     for path, md5 in outs.items():
         try:
-            files = cache_objects.list_cached_files(root, md5)
+            files = cache_objects.read_cached_file_hashes(root, md5)
         except PlanError:
             return None
         for name, file_md5 in files.items():

@@ -63,7 +63,7 @@ def record_pipeline_summary(
     if run_id is None:
         return
     with mlflow_run_lookup.convert_mlflow_errors_to_plan_error():
-        client = mlflow_client.open_mlflow_store(root)
+        client = mlflow_client.open_mlflow_client_after_recording(root)
         values = collect_stage_params(params, stages)
         before = history.load_previous_params(root, run_id, flow, {get_section_name(key) for key in values})
         changed = describe_run_changes(values, before, results)
@@ -92,7 +92,7 @@ def record_pipeline_summary(
         mlflow_client.seal_run(client, root, run_id)
 
 
-def queue_pipeline_summary(
+def queue_or_record_pipeline_summary(
     root: Path,
     flow: str,
     params: str,
@@ -115,11 +115,11 @@ def queue_pipeline_summary(
     for page in pages:
         journal.link_or_copy_file(page, written.folder / page.name)
     written.close()
-    replay_process.start_recorder_process(root)
+    replay_process.start_recorder_unless_running(root)
 
 
 def record_summary_from_journal(root: Path, folder: Path, event: Event) -> None:
-    """Write what `queue_pipeline_summary` left in a journal's folder; `event` is its first one."""
+    """Write what `queue_or_record_pipeline_summary` left in a journal's folder; `event` is its first one."""
     results = map(decode_stage_result, event["results"])
     pages = (folder / name for name in event["pages"])
     record_pipeline_summary(

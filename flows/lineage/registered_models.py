@@ -79,7 +79,9 @@ def register_models(
                     evaluations = _find_model_evaluations(params, result.stage, path, md5, left.entries)
                     numbers = dict(_iterate_model_metrics(left.metrics, result.stage, evaluations, wanted))
                     tags = {NOT_IN_NAMES.sub("_", key): f"{value:.6g}" for key, value in numbers.items()}
-                    version = _register_model_version(client, root, name, result, {"path": path, "hash": md5}, tags)
+                    version = _get_or_create_model_version(
+                        client, root, name, result, {"path": path, "hash": md5}, tags
+                    )
                     _update_best_alias(client, root, name, wanted)
                     versions[result.stage] = f"{name}/{version}"
     return versions
@@ -94,7 +96,7 @@ def _is_model_folder(out: Path) -> bool:
     return out.is_dir() and next(out.rglob("*.safetensors"), None) is not None
 
 
-def _register_model_version(
+def _get_or_create_model_version(
     client: "MlflowClient",
     root: Path,
     name: str,

@@ -94,7 +94,7 @@ def _iterate_dependency_changes(root: Path, stage: "PipelineStage", seen: Seen) 
     modules = {path: recorded[path] for path in files if path.endswith(".py") and recorded.get(path)}
     kept = {
         **file_hashes.read_run_files(root, made, files),
-        **file_hashes.find_recorded_contents(root, lambda: made.recorded, modules),
+        **file_hashes.collect_recorded_contents(root, lambda: made.recorded, modules),
     }
     for path, state in changed.items():
         before = {name: content for name, content in kept.items() if _is_within_path(name, path)}
@@ -112,11 +112,11 @@ def _list_code_changes(root: Path, path: str, md5: str, made: ExecutionRecord) -
     """The files of which a stage reaches something else than it did, each with all lines that differ; nothing where
     that cannot be told.
     """
-    kept = file_hashes.find_recorded_contents(root, lambda: made.recorded, {path: md5})
+    kept = file_hashes.collect_recorded_contents(root, lambda: made.recorded, {path: md5})
     if path not in kept:
         return []
     before = json.loads(kept[path])
-    after = stage_code.compute_reached_file_hashes(root, path)
+    after = stage_code.compute_code_dep_source_hashes(root, path)
     changed = [name for name in sorted({*before, *after}) if before.get(name) != after.get(name)]
     old = file_hashes.read_run_files(root, made, dict.fromkeys(name.partition(",")[0] for name in changed))
     since = f", since run {str(made.run_id)[:8]}" if made.run_id else ""

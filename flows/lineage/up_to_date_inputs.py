@@ -7,7 +7,7 @@ from pathlib import Path
 from flows.engine import dvc_lock
 from flows.engine.dvc_lock import get_entry_hashes
 from flows.engine.dvc_repository import PlanError
-from flows.engine.dvc_stage import get_run_cache_path
+from flows.engine.dvc_stage import get_run_cache_entry_file
 from flows.lineage import cache_objects
 from tasks.common import mlflow_database
 
@@ -48,13 +48,13 @@ def _iterate_stage_paths(root: Path, stages: Sequence[str]) -> Iterator[str]:
     entries = dvc_lock.read_lock_entries(root)
     for stage in stages:
         entry = entries[stage]
-        yield str(get_run_cache_path(root, entry).parent)  # by which it is known whether a run made the outs
+        yield str(get_run_cache_entry_file(root, entry).parent)  # by which it is known whether a run made the outs
         for path in (*get_entry_hashes(entry, "deps"), *entry.get("params", ())):
             yield path
             yield f"{path}.dvc"
         for path, md5 in get_entry_hashes(entry, "outs").items():
             yield path
-            for object_md5 in {md5, *cache_objects.list_cached_files(root, md5).values()} - {""}:
+            for object_md5 in {md5, *cache_objects.read_cached_file_hashes(root, md5).values()} - {""}:
                 file = cache_objects.find_cache_object(root, object_md5)
                 if file is None:
                     raise PlanError(f"{object_md5} is not in the cache")

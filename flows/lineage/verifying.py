@@ -61,10 +61,10 @@ def resolve_execution_record(root: Path, text: str) -> ExecutionRecord:
     if named.stage is None:
         raise PlanError(f"{named.path}: raw data: no stage makes it, so there is nothing to verify")
     recorded = execution_record.load_current_records(root)[named.stage]
-    return recorded if recorded.run_id else _find_equivalent_run(root, recorded)
+    return recorded if recorded.run_id else _attach_equivalent_run(root, recorded)
 
 
-def _find_equivalent_run(root: Path, recorded: ExecutionRecord) -> ExecutionRecord:
+def _attach_equivalent_run(root: Path, recorded: ExecutionRecord) -> ExecutionRecord:
     """For an entry of dvc.lock without a run of its own: the run that made the same outs, of which the commit and
     numbers are known.
     """

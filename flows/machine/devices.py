@@ -45,7 +45,7 @@ class Lease:
             os.close(file)
 
 
-def lease_devices(names: Sequence[str], count: int, holder: str = "") -> Lease | None:
+def try_lease_devices(names: Sequence[str], count: int, holder: str = "") -> Lease | None:
     """`count` of the devices `names`, the first that are free; None if fewer are, without waiting.
 
     `holder` says in a line who asks, for others that wait for the device. DeviceError if the locks cannot be used.
@@ -57,7 +57,7 @@ def lease_devices(names: Sequence[str], count: int, holder: str = "") -> Lease |
         for position, name in enumerate(names):
             if len(held) + len(names) - position < count:
                 break
-            file = _lock_device_file(folder, name)
+            file = _try_lock_device_file(folder, name)
             if file is not None:
                 held[name] = file
                 undo.callback(os.close, file)
@@ -65,7 +65,7 @@ def lease_devices(names: Sequence[str], count: int, holder: str = "") -> Lease |
                 for each in held.values():
                     _write_holder(each, holder)
                 undo.pop_all()
-                return Lease(tuple(held), (*held.values(), _lock_folder_shared(folder)))
+                return Lease(tuple(held), (*held.values(), _reopen_folder_with_shared_lock(folder)))
     return None
 
 
@@ -123,7 +123,7 @@ def _open_lock_folder() -> Iterator[int]:
         os.close(folder)
 
 
-def _lock_folder_shared(folder: int) -> int:
+def _reopen_folder_with_shared_lock(folder: int) -> int:
     """The folder, open with a shared lock: by that systemd-tmpfiles knows that nothing old in it may be deleted."""
     again = os.open(".", os.O_RDONLY | os.O_DIRECTORY, dir_fd=folder)
     with suppress(BlockingIOError):
@@ -131,7 +131,7 @@ def _lock_folder_shared(folder: int) -> int:
     return again
 
 
-def _lock_device_file(folder: int, name: str) -> int | None:
+def _try_lock_device_file(folder: int, name: str) -> int | None:
     """The device's file, open and locked; None if another process holds the lock."""
     for _ in range(ATTEMPTS):
         file = _open_device_file(folder, name)

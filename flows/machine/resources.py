@@ -110,7 +110,7 @@ class Slots:
             other < request and self._has_free_gpus(other.gpu) for other in self._waiting
         ):
             return None
-        lease = devices.lease_devices(self._gpus, request.gpu, holder)
+        lease = devices.try_lease_devices(self._gpus, request.gpu, holder)
         if lease is not None:
             self._cores -= request.cpu
             self._gpus = [name for name in self._gpus if name not in lease.names]
@@ -118,7 +118,7 @@ class Slots:
 
     def _has_free_gpus(self, gpu: int) -> bool:
         """Whether so many GPUs are free, of this run and of other processes."""
-        lease = devices.lease_devices(self._gpus, gpu)
+        lease = devices.try_lease_devices(self._gpus, gpu)
         if lease is not None:
             lease.release()
         return lease is not None

@@ -35,7 +35,7 @@ def serve_fork_requests(control: socket.socket, modules: Sequence[str]) -> tuple
 
     Returns in a fork only: module and arguments.
     """
-    import_modules_until_closed(modules, control)
+    import_modules_or_exit_on_close(modules, control)
     gc.collect()
     gc.freeze()  # what a collection in a fork would touch would be copied
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # ended supervisors need nobody to ask for them
@@ -51,7 +51,7 @@ def serve_fork_requests(control: socket.socket, modules: Sequence[str]) -> tuple
             os.close(file)
 
 
-def import_modules_until_closed(modules: Sequence[str], control: socket.socket) -> None:
+def import_modules_or_exit_on_close(modules: Sequence[str], control: socket.socket) -> None:
     """Import the modules, and end this process as soon as the other end of `control` is closed, which a killed run does
     too.
     """

@@ -112,7 +112,7 @@ def run_pipeline(
 
             try:
                 execution = stack.enter_context(
-                    running.run_around_flow_body(flow, targets, set or {}, seeds, force, where)
+                    running.open_execution_for_flow_body(flow, targets, set or {}, seeds, force, where)
                 )
             except (running.WrongUseError, ParameterError) as error:
                 wrong = str(error)
@@ -230,7 +230,7 @@ class ServerLostError(PlanError):
 
 
 @contextmanager
-def convert_server_lost_errors() -> Iterator[None]:
+def convert_errors_to_server_lost_error() -> Iterator[None]:
     """ServerLostError where Prefect's server was ended while the flow needed it."""
     from httpx import TransportError
 

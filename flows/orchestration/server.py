@@ -38,7 +38,7 @@ REFUSED = {
 }
 
 
-def disable_logging_and_telemetry(root: Path | None = None) -> None:
+def set_prefect_mlflow_env_defaults(root: Path | None = None) -> None:
     """Silence Prefect's log, and turn off the statistics of Prefect and MLflow; call before either is imported.
 
     With the repository's root Prefect keeps its own files in there, unless the user has a place for them.
@@ -77,7 +77,7 @@ class Server:
         fcntl.flock(self._users, fcntl.LOCK_SH)
         self._keeper = None if is_keeper_running(root) else self._start()
         self._closed = threading.Event()
-        self._watch = threading.Thread(target=self._restart_if_killed, name="server", daemon=True)
+        self._watch = threading.Thread(target=self._watch_and_restart_once, name="server", daemon=True)
 
     def _start(self) -> "subprocess.Popen[bytes]":
         (self.root / server_keeper.STOPPED).unlink(missing_ok=True)
@@ -117,7 +117,7 @@ class Server:
         if self._watch.ident is None:  # each flow of a run waits here
             self._watch.start()
 
-    def _restart_if_killed(self) -> None:
+    def _watch_and_restart_once(self) -> None:
         """While the server is in use, start it again once if the process that keeps it was killed, at the same
         address.
         """
@@ -229,7 +229,7 @@ def is_within_flow_run() -> bool:
     return runtime.flow_run.id is not None
 
 
-def find_configured_api_url() -> str | None:
+def find_redacted_configured_api_url() -> str | None:
     """The API's address that Prefect is configured to use, as it may be shown; None if there is none."""
     from prefect.settings import PREFECT_API_URL
 
@@ -244,9 +244,9 @@ def start_own_server_unless_configured(root: Path, say: Callable[[str], object] 
     `say` gets the line that names a configured server, before anything is sent there. PlanError where that one does not
     answer.
     """
-    if not can_have_configured_server(root) or find_configured_api_url() is None:
+    if not can_have_configured_server(root) or find_redacted_configured_api_url() is None:
         return Server(root)
-    say(f"Prefect's server: {find_configured_api_url()}")
+    say(f"Prefect's server: {find_redacted_configured_api_url()}")
     _check_configured_server()
     return None
 
@@ -265,11 +265,11 @@ def _check_configured_server() -> None:
         cause = error if isinstance(error, HTTPStatusError) else error.__cause__
         status = cause.response.status_code if isinstance(cause, HTTPStatusError) else None
         why = REFUSED.get(status or 0, mlflow_address.redact_secrets(" ".join(str(error).split()))[:200])
-        raise PlanError(f"PREFECT_API_URL: {find_configured_api_url()}: {why}") from None
+        raise PlanError(f"PREFECT_API_URL: {find_redacted_configured_api_url()}: {why}") from None
 
 
 @contextmanager
-def run_flows_on_server(
+def connect_flow_runs_to_server(
     server: Server | None, root: Path, say: Callable[[str], object] = lambda line: None
 ) -> Iterator[None]:
     """Run flows against the server, with a tag by which it knows this clone's; before leaving, send the buffered logs

@@ -57,7 +57,7 @@ def main() -> None:
         except BlockingIOError:  # another process keeps it
             return
         _create_database_from_template(root)
-        with _write_server_note(root) as port:
+        with _choose_port_and_write_note(root) as port:
             _keep_server_running(root, port, minutes)
 
 
@@ -70,7 +70,7 @@ def parse_idle_minutes(environ: Mapping[str, str]) -> float:
     raise ValueError(f"{MINUTES}: expected a number of minutes of at least 0, got {text!r}")
 
 
-def build_history_environment(root: Path) -> dict[str, str]:
+def build_prefect_storage_variables(root: Path) -> dict[str, str]:
     """The environment variables with which Prefect keeps its history in mlruns/."""
     return {
         "PREFECT_HOME": str(root / HOME),
@@ -93,7 +93,7 @@ def _create_database_from_template(root: Path) -> None:
 
 
 @contextmanager
-def _write_server_note(root: Path) -> Iterator[int]:
+def _choose_port_and_write_note(root: Path) -> Iterator[int]:
     """Say at which address the server is to be found; yields a free port, the one of before if possible."""
     before = read_server_note(root)
     port = find_free_port(before.port if before else 0)
@@ -123,7 +123,7 @@ def read_server_note(root: Path) -> ServerNote | None:
 def _keep_server_running(root: Path, port: int, minutes: float) -> None:
     environ = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
     environ |= {
-        **build_history_environment(root),
+        **build_prefect_storage_variables(root),
         "PREFECT_API_URL": f"http://{HOST}:{port}/api",
         "PREFECT_SERVER_API_AUTH_STRING": f"posttrain:{environ.pop(TOKEN)}",
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flows.params.shared_rules import Configs, Fault, find_unknown_choice_fault
+from flows.params.shared_rules import Configs, Fault, find_unknown_choice_faults
 from tasks.common.config_faults import format_short_value
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ def find_agent_reference_faults(configs: Configs) -> Iterator[Fault]:
     for stage, policies in learners.items():
         for name, learner in policies.items():
             cloned[f"branches.{stage}.{name}.clone"] = learner.clone
-            yield from find_unknown_choice_fault(
+            yield from find_unknown_choice_faults(
                 learner.environment, environments, ENVIRONMENT, f"branches.{stage}.{name}.environment"
             )
     report = configs["agents_report"]
@@ -36,12 +36,12 @@ def find_agent_reference_faults(configs: Configs) -> Iterator[Fault]:
         if player.stage == CLONE:
             cloned[f"{key}.branch"] = player.branch
         else:
-            yield from find_unknown_choice_fault(
+            yield from find_unknown_choice_faults(
                 player.branch, learners[player.stage], f"a key of branches.{player.stage}", f"{key}.branch"
             )
-        yield from find_unknown_choice_fault(player.environment, environments, ENVIRONMENT, f"{key}.environment")
+        yield from find_unknown_choice_faults(player.environment, environments, ENVIRONMENT, f"{key}.environment")
     for key, name in cloned.items():
-        yield from find_unknown_choice_fault(name, environments, ENVIRONMENT, key)
+        yield from find_unknown_choice_faults(name, environments, ENVIRONMENT, key)
         if not environments[name].episodes and configs[CLONE].init == "scratch":
             yield f"branches.expert_episodes.{name}.episodes", f"expected at least 1, since {key} names it, got 0"
         if name == teacher and key.startswith("branches.budgets"):
@@ -52,12 +52,12 @@ def find_agent_reference_faults(configs: Configs) -> Iterator[Fault]:
             where = f"branches.expert_episodes.{player.environment}.episodes"
             yield f"branches.agent_episodes.{name}.expert", f"expected at most {where} = {most}, got {player.expert}"
     for name in configs[CLONE].sizes:
-        yield from find_unknown_choice_fault(name, environments, ENVIRONMENT, f"{CLONE}.sizes.{name}")
+        yield from find_unknown_choice_faults(name, environments, ENVIRONMENT, f"{CLONE}.sizes.{name}")
     for number, expected in enumerate(report.expectations):
         for side in ("higher", "lower"):
             key = f"agents_report.expectations.{number}.{side}"
             name = getattr(expected, side)
-            yield from find_unknown_choice_fault(name, report.policies, "a key of agents_report.policies", key)
+            yield from find_unknown_choice_faults(name, report.policies, "a key of agents_report.policies", key)
             if expected.by == "learning" and report.policies[name].stage != "agents":
                 yield key, f"expected a policy of the stage agents, whose training is known, got {name}"
 

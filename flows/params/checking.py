@@ -16,12 +16,12 @@ from tasks.common.config import BRANCHES, SAID, Config
 from tasks.common.config_faults import (
     Key,
     SectionError,
+    format_names_hint,
     format_short_value,
     has_user_chosen_keys,
     join_first_names,
-    map_key_to_config,
+    map_params_key_to_config_key,
     parse_stage_config,
-    suggest_names,
 )
 
 SHARED = "x-"  # begins the names of what sections take in with `<<: *NAME`; it is no section itself
@@ -57,7 +57,7 @@ def _import_config_class(module: str, name: str) -> type[Config]:
         ) from None
 
 
-def validate_params(
+def parse_and_check_configs(
     data: object, types: Sections, sources: Mapping[Key, str], together: Rule = lambda configs: ()
 ) -> dict[str, Config]:
     """The sections as Configs; ParameterError for the first fault. If an edit made the fault, the line begins with that
@@ -82,7 +82,7 @@ def validate_params(
     for name in entries:
         if name not in stages:
             raise _make_parameter_error(
-                (BRANCHES, str(name)), f"unknown stage{suggest_names(str(name), stages)}", sources
+                (BRANCHES, str(name)), f"unknown stage{format_names_hint(str(name), stages)}", sources
             )
     for name in data:
         if name not in types and name not in (SEED, BRANCHES) and not str(name).startswith(SHARED):
@@ -117,7 +117,7 @@ def find_idle_params(data: Any, types: Sections) -> Iterator[tuple[list[Key], st
     rules.
     """
     for section, config_type in types.items():
-        for rule in config_type.idle_rules():
+        for rule in config_type.list_idle_rules():
             try:
                 values_by_path = {
                     path: list(_iterate_values_at_path(data[section], path.split("."))) for path in rule.where
@@ -149,5 +149,5 @@ def _format_value(value: object) -> str:
 
 def is_user_keyed_dictionary(types: Sections, key: Key) -> bool:
     """Whether the key holds a dictionary whose keys the user chooses, such as `branches.transitions`."""
-    key = map_key_to_config(key, types)
+    key = map_params_key_to_config_key(key, types)
     return len(key) > 1 and key[0] in types and has_user_chosen_keys(types[key[0]], key[1:])

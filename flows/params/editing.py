@@ -17,7 +17,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode
 
 from flows.params import rules
-from flows.params.checking import Sections, find_idle_params, is_user_keyed_dictionary, validate_params
+from flows.params.checking import Sections, find_idle_params, is_user_keyed_dictionary, parse_and_check_configs
 from flows.params.files import (
     PARAMS,
     PRESETS,
@@ -29,7 +29,7 @@ from flows.params.files import (
     read_text,
     write_file_atomically,
 )
-from tasks.common.config_faults import Key, format_short_value, shorten_text, suggest_names
+from tasks.common.config_faults import Key, format_names_hint, format_short_value, shorten_text
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Edit:
 
 def check_params(root: Path, types: Sections) -> None:
     """Raise ParameterError unless the stages accept every value of params.yaml."""
-    validate_params(parse_params(read_text(root / PARAMS)), types, {}, rules.find_reference_faults)
+    parse_and_check_configs(parse_params(read_text(root / PARAMS)), types, {}, rules.find_reference_faults)
 
 
 def check_params_consistency(
@@ -55,11 +55,11 @@ def check_params_consistency(
     Files that no stage makes are looked for only if a stage that is `out_of_date` needs them. `text` stands in the
     place of params.yaml's.
     """
-    configs = validate_params(parse_params(read_text(root / PARAMS) if text is None else text), types, {})
+    configs = parse_and_check_configs(parse_params(read_text(root / PARAMS) if text is None else text), types, {})
     rules.check_rules(rules.RuleInput(configs, stages, out_of_date, root))
 
 
-def list_ineffective_params(root: Path, types: Sections, sections: Collection[str], committed: str = "") -> list[str]:
+def list_idle_param_warnings(root: Path, types: Sections, sections: Collection[str], committed: str = "") -> list[str]:
     """One line for each group of parameters of these sections that do nothing at the file's values.
 
     With the `committed` text of params.yaml it is about what differs from that: parameters with another value, and
@@ -162,7 +162,7 @@ def apply_edits_to_text(before: str, types: Sections, edits: Sequence[Edit]) -> 
     for change in edits:
         _check_entry_exists(wanted, change, types)
         _set_nested_value(wanted, change)
-    validate_params(wanted, types, {change.key: change.source for change in edits}, rules.find_reference_faults)
+    parse_and_check_configs(wanted, types, {change.key: change.source for change in edits}, rules.find_reference_faults)
     idle_before = {key for keys, _ in find_idle_params(first, types) for key in keys}
     for change in edits:
         old = _get_nested_value(first if change.key == (SEED,) else data, change.key)
@@ -243,7 +243,7 @@ def _check_entry_exists(data: object, change: Edit, types: Sections) -> None:
         name = change.key[depth]
         if isinstance(entries, dict) and name not in entries and is_user_keyed_dictionary(types, change.key[:depth]):
             key = ".".join(change.key[: depth + 1])
-            raise ParameterError(f"{change.source} {key}: no such entry{suggest_names(name, list(entries))}")
+            raise ParameterError(f"{change.source} {key}: no such entry{format_names_hint(name, list(entries))}")
 
 
 def _set_nested_value(data: Any, change: Edit) -> None:

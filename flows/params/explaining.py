@@ -8,9 +8,9 @@ from flows.params.files import PARAMS, ParameterError, parse_params, read_text
 from tasks.common.config import Schema
 from tasks.common.config_faults import (
     describe_expected_value,
+    format_names_hint,
     format_short_value,
     resolve_schema_reference,
-    suggest_names,
 )
 
 SCHEMA = "params.schema.json"
@@ -30,7 +30,7 @@ def explain_param(root: Path, key: str) -> list[str]:
         if name not in below:
             above = ".".join(names[:depth])
             what = f"no parameter of {above}" if above else "no section of params.yaml"
-            raise ParameterError(f"{key}: {what}{suggest_names(name, [*below])}")
+            raise ParameterError(f"{key}: {what}{format_names_hint(name, [*below])}")
         part = below[name]
         at = _get_child_values(at).get(name)
     return list(_iterate_explanation_lines(key, part, at, schema))

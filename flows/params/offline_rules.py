@@ -10,8 +10,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flows.params.shared_rules import Configs, Fault, find_missing_path_fault, find_unknown_choice_fault
-from tasks.common.config_faults import format_short_value, suggest_names
+from flows.params.shared_rules import Configs, Fault, find_missing_path_faults, find_unknown_choice_faults
+from tasks.common.config_faults import format_names_hint, format_short_value
 
 if TYPE_CHECKING:
     from flows.params.rules import RuleInput
@@ -28,11 +28,11 @@ def find_environment_reference_faults(configs: Configs) -> Iterator[Fault]:
     for name in configs["transitions"].references:
         choices = configs["behaviour"].environments
         key = f"transitions.references.{name}"
-        yield from find_unknown_choice_fault(name, choices, "a key of branches.behaviour", key)
+        yield from find_unknown_choice_faults(name, choices, "a key of branches.behaviour", key)
     for name, dataset in configs["transitions"].datasets.items():
         choices = configs["behaviour"].environments
         key = f"branches.transitions.{name}.environment"
-        yield from find_unknown_choice_fault(dataset.environment, choices, "a key of branches.behaviour", key)
+        yield from find_unknown_choice_faults(dataset.environment, choices, "a key of branches.behaviour", key)
 
 
 def find_dataset_reference_faults(configs: Configs) -> Iterator[Fault]:
@@ -41,7 +41,7 @@ def find_dataset_reference_faults(configs: Configs) -> Iterator[Fault]:
         named = config.datasets
         for number, name in enumerate(named):
             key = f"branches.{method}" if isinstance(named, dict) else f"branches.{method}.{number}"
-            yield from find_unknown_choice_fault(
+            yield from find_unknown_choice_faults(
                 name, configs["transitions"].datasets, "a key of branches.transitions", key
             )
 
@@ -54,17 +54,17 @@ def find_report_policy_faults(configs: Configs) -> Iterator[Fault]:
     for name, policy in configs["offline_report"].policies.items():
         key = f"offline_report.policies.{name}"
         if policy.method not in methods:
-            yield from find_unknown_choice_fault(policy.method, list(methods), "a method", f"{key}.method")
+            yield from find_unknown_choice_faults(policy.method, list(methods), "a method", f"{key}.method")
             continue
         datasets = methods[policy.method].datasets
         kind = "a key" if isinstance(datasets, dict) else "one"
-        yield from find_unknown_choice_fault(
+        yield from find_unknown_choice_faults(
             policy.dataset, list(datasets), f"{kind} of branches.{policy.method}", f"{key}.dataset"
         )
     for number, expected in enumerate(configs["offline_report"].expectations):
         datasets = configs["transitions"].datasets
         key = f"offline_report.expectations.{number}.dataset"
-        yield from find_unknown_choice_fault(expected.dataset, datasets, "a key of branches.transitions", key)
+        yield from find_unknown_choice_faults(expected.dataset, datasets, "a key of branches.transitions", key)
 
 
 REFERENCES = (find_environment_reference_faults, find_dataset_reference_faults, find_report_policy_faults)
@@ -105,7 +105,7 @@ def find_missing_import_faults(run: "RuleInput", config: "TransitionsConfig") ->
     for name, dataset in config.datasets.items():
         needed = dataset.source in ("minari", "d4rl") and f"transitions@{name}" in run.out_of_date
         if needed and f"{config.path}/{dataset.location}" not in made:
-            yield from find_missing_path_fault(
+            yield from find_missing_path_faults(
                 run.root, config.path, str(dataset.location), f"datasets.{name}.location"
             )
 
@@ -117,13 +117,13 @@ def find_expectation_faults(run: "RuleInput", config: "OfflineReportConfig") -> 
         policies_by_dataset.setdefault(policy.dataset, []).extend(run.configs[policy.method].variant_names)
     for number, expected in enumerate(config.expectations):
         key = f"expectations.{number}"
-        yield from find_unknown_choice_fault(
+        yield from find_unknown_choice_faults(
             expected.dataset, policies_by_dataset, "a data set of offline_report.policies", f"{key}.dataset"
         )
         names = [*policies_by_dataset.get(expected.dataset, ()), *OF_THE_DATA]
         for side in ("higher", "lower"):
             what = f"a policy measured on {expected.dataset}"
-            yield from find_unknown_choice_fault(getattr(expected, side), names, what, f"{key}.{side}")
+            yield from find_unknown_choice_faults(getattr(expected, side), names, what, f"{key}.{side}")
 
 
 def find_method_suitability_faults(run: "RuleInput") -> Iterator[Fault]:
@@ -133,8 +133,8 @@ def find_method_suitability_faults(run: "RuleInput") -> Iterator[Fault]:
     """
     to_check: dict[str, tuple[str, str]] = {}  # key: data set and environment
     for section, config in _select_method_configs(run.configs).items():
-        for number, name in enumerate(config.datasets if config.needs_actions or config.relabels else ()):
-            learned = not config.relabels and (run.root / "data" / section / name).exists()
+        for number, name in enumerate(config.datasets if config.needs_actions or config.has_relabelling else ()):
+            learned = not config.has_relabelling and (run.root / "data" / section / name).exists()
             environment = run.configs["transitions"].datasets[name].environment
             environment = run.configs["behaviour"].environments[environment].id or environment
             if f"{section}@{name}" in run.out_of_date and not learned and not _is_foreign_environment(environment):
@@ -150,7 +150,7 @@ def find_method_suitability_faults(run: "RuleInput") -> Iterator[Fault]:
         kind = kinds.get(environment)
         if kind is not None and config.needs_actions not in ("", kind["actions"]):
             yield key, f"expected data of {config.needs_actions} actions, those of {name} are {kind['actions']}"
-        if kind is not None and config.relabels and not kind["goals"]:
+        if kind is not None and config.has_relabelling and not kind["goals"]:
             yield (
                 key,
                 f"expected an environment with goals, since relabel is set; {name} is of {environment}, which has none",
@@ -194,4 +194,4 @@ def _find_unknown_environment_fault(environment: str) -> str:
         return "" if spec else f"{environment}: no module {top} is installed"
     if name in registry or entry_points(group="gymnasium.envs"):
         return ""
-    return f"Gymnasium has no such environment{suggest_names(name, list(registry))}"
+    return f"Gymnasium has no such environment{format_names_hint(name, list(registry))}"

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from flows.params import agent_rules, offline_rules
 from flows.params.files import PARAMS, ParameterError
-from flows.params.shared_rules import Configs, Fault, find_missing_path_fault
-from tasks.common.config_faults import describe_missing_model, format_short_value, map_key_to_file
+from flows.params.shared_rules import Configs, Fault, find_missing_path_faults
+from tasks.common.config_faults import describe_missing_model, format_short_value, map_config_key_to_params_key
 from tasks.extension_modules import import_extension_modules
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def check_rules(run: RuleInput) -> None:
     for section, rule in (*RULES, *of_extensions):
         if section in needed and section in run.configs:
             for key, expected in rule(run, run.configs[section]):
-                path = map_key_to_file((section, *key.split(".")), {section: type(run.configs[section])})
+                path = map_config_key_to_params_key((section, *key.split(".")), {section: type(run.configs[section])})
                 raise ParameterError(f"{PARAMS}: {'.'.join(path)}: {expected}")
     for key, expected in offline_rules.find_method_suitability_faults(run):
         raise ParameterError(f"{PARAMS}: {key}: {expected}")
@@ -215,7 +215,7 @@ def find_mixture_file_faults(run: RuleInput, config: "MixtureConfig") -> Iterato
     made = {f"data/{name.partition('@')[0]}" for name in run.stages}
     for number, dataset in enumerate(config.datasets):
         if dataset.source == "file" and config.path not in made:
-            yield from find_missing_path_fault(run.root, config.path, dataset.location, f"datasets.{number}.location")
+            yield from find_missing_path_faults(run.root, config.path, dataset.location, f"datasets.{number}.location")
 
 
 def _find_model_fault(folder: Path, refused: Collection[str]) -> str:

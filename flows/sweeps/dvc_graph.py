@@ -54,7 +54,7 @@ class Node:
     reason: str | None = ""
 
 
-def draft_stages(
+def draft_stages_and_fill_snapshot(
     repository: Path,
     snapshot: Path,
     targets: Sequence[str],

@@ -10,7 +10,7 @@ from typing import Any
 
 from flows.engine.dvc_lock import Entry
 from flows.engine.dvc_repository import PlanError, open_repo
-from flows.engine.dvc_stage import get_run_cache_path
+from flows.engine.dvc_stage import get_run_cache_entry_file
 from flows.lineage import cache_objects
 from flows.lineage.reproduction.digests import LISTED, Digest, compute_dvc_hash, has_recorded_hash
 
@@ -27,7 +27,7 @@ def build_dep_item(root: Path, path: str, outs: Mapping[str, Mapping[str, Any]])
     dep_path = PurePosixPath(path)
     files = dict[str, Digest]()
     for out, item in outs.items():
-        for name, md5 in cache_objects.list_cached_files(root, str(item["md5"])).items():
+        for name, md5 in cache_objects.read_cached_file_hashes(root, str(item["md5"])).items():
             file = PurePosixPath(out, name) if name else PurePosixPath(out)
             if file == dep_path or dep_path in file.parents:
                 within = "" if file == dep_path else file.relative_to(dep_path).as_posix()
@@ -61,7 +61,7 @@ def write_run_cache_entry(root: Path, entry: Entry) -> None:
     """Write the entry into the run cache, whole or not at all; its outs must be in the cache."""
     from dvc.utils.serialize import dumps_yaml
 
-    file = get_run_cache_path(root, entry)
+    file = get_run_cache_entry_file(root, entry)
     file.parent.mkdir(parents=True, exist_ok=True)
     partial = file.parents[1] / f".{file.name}.{os.getpid()}"  # DVC takes whatever lies beside an entry for one
     partial.write_text(dumps_yaml(dict(entry)))

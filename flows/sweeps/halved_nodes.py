@@ -81,7 +81,7 @@ class HalvedNodes(Nodes):
         started = time.monotonic()
         try:
             with convert_dvc_errors_to_plan_error():
-                is_cached = self._load_cached_entry(node)
+                is_cached = self._try_load_cached_entry(node)
                 if not is_cached and (behind := self.early.behind(node.id, rung.number if rung else None)):
                     return StageResult(name, "behind", behind)
                 if rung is None:
@@ -159,9 +159,9 @@ class HalvedNodes(Nodes):
 
         A command that does not pause has made the node's outs then.
         """
-        entry = self._entry(node)
+        entry = self._build_future_entry(node)
         turn.say(turn.result.reason)
-        with suppress(StageWaiting), self._lineage(node, entry, turn) as variables:
+        with suppress(StageWaiting), self._record_execution_run(node, entry, turn) as variables:
             pause_request = halving.build_pause_variable(rung, self.early.measure.name, self._get_rung_file(node, rung))
             outs = self._make_outputs_locally(node, entry, turn, {**variables, **pause_request})
             self._write_cache_entry(node, entry, outs, turn.result)
@@ -169,5 +169,5 @@ class HalvedNodes(Nodes):
             raise StageFailed(f"{node.draft.stage} paused elsewhere than at {rung.percent} of its steps")
 
     def _get_rung_file(self, node: Node, rung: Rung) -> Path:
-        checkpoints = self.root / CHECKPOINTS / compute_run_cache_key(self._entry(node))
+        checkpoints = self.root / CHECKPOINTS / compute_run_cache_key(self._build_future_entry(node))
         return halving.get_rung_file(checkpoints, node.draft.stage, rung, self.early.measure.name)

@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from flows.engine.checker import Checker, find_declared_out_faults
+from flows.engine.checker import Checker, iterate_declared_out_faults
 from flows.engine.coordinator import ATTEMPTS, StageTurn, capture_recording_failure, hold_run_lock
 from flows.engine.dvc_command import CommandRunner, StageFailed, StageWaiting, WorkerLost
 from flows.engine.dvc_lock import Entry, get_entry_hashes
@@ -111,7 +111,7 @@ class Nodes:
         planned = []
         for node in self.nodes.values():
             ready = all(name in self.entries for name in node.upstream.values())
-            node.reason = None if ready and self._load_cached_entry(node) else "not in the cache"
+            node.reason = None if ready and self._try_load_cached_entry(node) else "not in the cache"
             request = node.draft.asked
             upstream = tuple(node.upstream.values())
             resources = (request.cpu, request.gpu, str(node.draft.cmd), request.pool, request.launcher)
@@ -137,9 +137,9 @@ class Nodes:
         result = StageResult(name, "failed", node.reason or "")
         try:
             with convert_dvc_errors_to_plan_error():
-                if self._load_cached_entry(node):  # made since the plan, by another node
+                if self._try_load_cached_entry(node):  # made since the plan, by another node
                     result.state = "restored"
-                    self._find(result)
+                    self._attach_found_run_id(result)
                 else:
                     self._run(node, StageTurn(result, watch, grant or Grant(), on_worker, self.log_of(name)))
                     result.state = "ran"
@@ -157,7 +157,7 @@ class Nodes:
     def describe(self, name: str) -> StageResult:
         """The result of a node that needs not run, from the records alone."""
         result = StageResult(name, "up-to-date", outs=get_entry_hashes(self.entries[name], "outs"))
-        self._find(result)
+        self._attach_found_run_id(result)
         return result
 
     def close_record(self, results: Sequence[StageResult], complete: bool) -> None:
@@ -165,16 +165,16 @@ class Nodes:
         if self.recorder is not None:
             self.recorder.close(results, complete, name_stages=False)
 
-    def _find(self, result: StageResult) -> None:
+    def _attach_found_run_id(self, result: StageResult) -> None:
         if self.recorder is not None:
             with capture_recording_failure(result):
                 result.mlflow_run_id = self.recorder.find(
                     self.nodes[result.stage].draft.stage, self.entries[result.stage]
                 )
 
-    def _load_cached_entry(self, node: Node) -> bool:
+    def _try_load_cached_entry(self, node: Node) -> bool:
         """Whether the run cache has the node's outs, and the cache all their files; notes the entry."""
-        entry = self._entry(node)
+        entry = self._build_future_entry(node)
         for cached_entry in iterate_run_cache_entries(self.root, compute_run_cache_key(entry)):
             if all(
                 cache_objects.is_cache_object_complete(self.root, md5)
@@ -184,7 +184,7 @@ class Nodes:
                 return True
         return False
 
-    def _entry(self, node: Node) -> Entry:
+    def _build_future_entry(self, node: Node) -> Entry:
         """The node's future entry of dvc.lock, with the hashes of its deps."""
         deps = [self._build_dep_item(node, path) for path in node.draft.deps]
         entry: dict[str, Any] = {"cmd": node.draft.cmd, "deps": sorted(deps, key=lambda item: str(item["path"]))}
@@ -210,8 +210,8 @@ class Nodes:
         }
 
     def _run(self, node: Node, turn: StageTurn) -> None:
-        entry = self._entry(node)
-        with self._lineage(node, entry, turn) as variables:
+        entry = self._build_future_entry(node)
+        with self._record_execution_run(node, entry, turn) as variables:
             turn.say(turn.result.reason)
             make = self._make_outputs_locally if turn.on_worker is None else self._make_outputs_on_worker
             self._write_cache_entry(node, entry, make(node, entry, turn, variables), turn.result)
@@ -238,7 +238,7 @@ class Nodes:
         """Run the command in a copy, check what it made and move that into the cache; the outs with their hashes."""
         with open_scratch_folder(self.root / HOME, "sweep-") as (folder, lock):
             copy = folder / "copy"
-            self._lay_out(node, copy, self.root / CHECKPOINTS / compute_run_cache_key(entry))
+            self._lay_out_stage_copy(node, copy, self.root / CHECKPOINTS / compute_run_cache_key(entry))
             environ = {**os.environ, **turn.grant.environ, **variables, "DVC_ROOT": str(copy)}
             grant = replace(turn.grant, environ=environ, keep=(*turn.grant.keep, lock))
             self._runner.call(node.draft.stage, node.draft.cmd, copy, turn.log, grant, turn.tell)
@@ -272,7 +272,7 @@ class Nodes:
         by_path = {str(out["path"]): out for out in outs}
         return [by_path[path] for path in node.draft.outs]
 
-    def _lay_out(self, node: Node, copy: Path, checkpoints: Path) -> None:
+    def _lay_out_stage_copy(self, node: Node, copy: Path, checkpoints: Path) -> None:
         """The snapshot with the point's params.yaml and what the stage reads; its checkpoints outlive the copy."""
         snapshot.copy_snapshot(self._tree, copy)
         (copy / PARAMS).unlink()
@@ -291,7 +291,7 @@ class Nodes:
     def _check(self, node: Node, copy: Path, log: Path) -> None:
         """StageFailed unless the outs are valid, and the raw data that is linked to is what it was."""
         made = [copy / path for path in node.draft.outs]
-        problems = [*find_declared_out_faults(copy, made)] or self._checker.problems(made)
+        problems = [*iterate_declared_out_faults(copy, made)] or self._checker.problems(made)
         if self.stopped:
             raise StageFailed("stopped")
         for path, item in node.draft.outside.items():
@@ -305,7 +305,7 @@ class Nodes:
             raise StageFailed(problems[0])
 
     @contextmanager
-    def _lineage(self, node: Node, entry: Entry, turn: StageTurn) -> Iterator[dict[str, str]]:
+    def _record_execution_run(self, node: Node, entry: Entry, turn: StageTurn) -> Iterator[dict[str, str]]:
         """One MLflow run around one execution."""
         if self.recorder is None:
             yield {}

@@ -60,5 +60,5 @@ def _write_point_outputs(root: Path, ended: Ended, folder: Path) -> None:
         for path, md5 in get_entry_hashes(entry, "outs").items():
             if stage.startswith(EVALUATED) and path.startswith("data/evaluate/"):
                 dvc_objects.check_out_cached_object(root, md5, folder / path)
-            elif path == CURVE[0] and (curve := cache_objects.list_cached_files(root, md5).get(CURVE[1])):
+            elif path == CURVE[0] and (curve := cache_objects.read_cached_file_hashes(root, md5).get(CURVE[1])):
                 dvc_objects.check_out_cached_object(root, curve, folder / path / CURVE[1])

@@ -140,7 +140,9 @@ def prepare_sweep(
             texts[point.number], notes = _build_point_params(tree, types, point)
             remarks += [note for note in notes if note not in remarks]
             with snapshot.swap_snapshot_params(tree, texts[point.number]):
-                drafted.append((point, dvc_graph.draft_stages(root, tree, targets, outside_items, pools, pool)))
+                drafted.append(
+                    (point, dvc_graph.draft_stages_and_fill_snapshot(root, tree, targets, outside_items, pools, pool))
+                )
         assert read_text(tree / PARAMS) == base
         nodes = dvc_graph.merge_drafts_into_nodes(drafted)
         if evaluations:

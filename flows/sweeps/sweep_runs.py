@@ -56,7 +56,7 @@ def record_point_runs(
     """
     made: dict[int, str] = {}
     with mlflow_run_lookup.convert_mlflow_errors_to_plan_error():
-        client = mlflow_client.open_mlflow_store(root)
+        client = mlflow_client.open_mlflow_client_after_recording(root)
         experiment = mlflow_client.get_or_create_experiment_id(client, root, flow)
         with mlflow_run_lookup.open_records_reader(root) as records:
             assert records is not None, "the parent is there"
@@ -117,7 +117,7 @@ def record_point_runs(
 def record_sweep_summary(root: Path, parent: str, summary: SweepSummary) -> None:
     """Name the sweep's own run, say what came out, keep its pages with it, and seal it."""
     with mlflow_run_lookup.convert_mlflow_errors_to_plan_error():
-        client = mlflow_client.open_mlflow_store(root)
+        client = mlflow_client.open_mlflow_client_after_recording(root)
         pages = {page.name: page.read_bytes() for page in summary.pages}
         for name, content in pages.items():
             mlflow_artifacts.save_artifact(root, parent, name, content)
@@ -155,7 +155,7 @@ def get_run_and_params(root: Path, text: str) -> tuple[PipelineRun, str]:
     number or name.
     """
     run = _find_newest_sweep_point(root, text) or history.get_pipeline_run(root, text)
-    file = mlflow_artifacts.fetch_artifact(root, run.id, PARAMS)
+    file = mlflow_artifacts.get_or_fetch_artifact_path(root, run.id, PARAMS)
     recorded = run.pages.get(PARAMS)
     if not file.is_file() or recorded is None:
         raise PlanError(f"{text}: run {run.id[:8]} has not kept its params.yaml")

@@ -97,7 +97,7 @@ def _render_evaluation_comparison(pair: Compared) -> str:
         return heading + paragraphs
     minded = "".join(f'<p class="warning">{escape(caution)}</p>\n' for caution in pair.cautions)
     return (
-        f'{heading}<p class="note">{escape(screen.format_sample_basis(pair))}; differences are B minus A, '
+        f'{heading}<p class="note">{escape(screen.format_compared_sample_counts(pair))}; differences are B minus A, '
         "those of shares in percentage points, "
         f"with paired 95 % intervals.</p>\n{minded}{''.join(_render_metric_plots(pair))}"
         f"<details><summary>all {len(pair.metrics)} "

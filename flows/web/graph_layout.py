@@ -23,7 +23,7 @@ class NodePosition:
     x: float = 0.0  # of its middle, along the layer
 
 
-def reduce_transitively(graph: Graph) -> dict[str, list[str]]:
+def compute_transitive_reduction(graph: Graph) -> dict[str, list[str]]:
     """The graph without the edges that a longer path implies."""
     above: dict[str, set[str]] = {}
     for name, needs in graph.items():

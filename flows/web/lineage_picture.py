@@ -19,7 +19,7 @@ from flows.lineage.document import (
     format_page_anchor,
     replace_control_characters,
 )
-from flows.web.graph_layout import NodePosition, compute_layered_layout, reduce_transitively
+from flows.web.graph_layout import NodePosition, compute_layered_layout, compute_transitive_reduction
 
 # of a box, its run and each of its outputs, in pixels
 WIDTH = 158
@@ -57,7 +57,11 @@ def render_lineage_svg(document: Document) -> str:
     needs = {name: sorted({owner[need] for need in box.needs}) for name, box in boxes.items()}
     graph = {name: needs[name] for name in TopologicalSorter(needs).static_order()}
     layers, chains = compute_layered_layout(
-        reduce_transitively(graph), {name: box.height for name, box in boxes.items()}, GAP, PASSING, bundled=True
+        compute_transitive_reduction(graph),
+        {name: box.height for name, box in boxes.items()},
+        GAP,
+        PASSING,
+        bundled=True,
     )
     positions = {position.name: position for layer in layers for position in layer if position.name}
     every = [position for layer in layers for position in layer]

@@ -70,7 +70,7 @@ def write_report_pages(root: Path, planned: Sequence[PlannedStage], results: Seq
         text = (root / "params.yaml").read_text()
         params = run_head.extract_params_sections(text, sections)
         values = parsed(text)
-        lineage = _write_lineage_page(root, report)
+        lineage = _write_or_remove_lineage_page(root, report)
         costs = _load_run_costs(root, needed, ended)
         head_texts = {
             "title": run_head.format_run_title(root, report, ended, values),
@@ -144,7 +144,7 @@ def get_lineage_page_path(root: Path, report: str) -> Path:
     return root / f"{report.replace('report', 'lineage')}.html"
 
 
-def _write_lineage_page(root: Path, report: str) -> Lineage | None:
+def _write_or_remove_lineage_page(root: Path, report: str) -> Lineage | None:
     """Write the page of a report's lineage; where the records cannot be read there is none, and an older one is
     removed.
     """
@@ -222,7 +222,7 @@ def collect_provenance(root: Path) -> dict[str, str]:
     source = source_code.read_code_state(root)
     differs = f", with uncommitted changes in {source.dirty}" if source.dirty not in ("no", "unknown") else ""
     note = f" ({source.note})" if source.note and source.commit != "none" else ""
-    return {"commit": source.commit + differs + note, **run_environment.collect_versions()}
+    return {"commit": source.commit + differs + note, **run_environment.collect_environment_facts()}
 
 
 def _build_grouped_graph(

@@ -44,16 +44,18 @@ def run_web_servers(root: Path, console: Console, port: int | None = None) -> in
     """
     pages: dict[str, Page] = {}
     with ExitStack() as stack:
-        client = mlflow_client.open_mlflow_store(root)  # the database is created if missing, and checked
+        client = mlflow_client.open_mlflow_client_after_recording(
+            root
+        )  # the database is created if missing, and checked
         (root / mlflow_database.ARTIFACTS).mkdir(parents=True, exist_ok=True)
         if (
-            configured := server.find_configured_api_url() if server.can_have_configured_server(root) else None
+            configured := server.find_redacted_configured_api_url() if server.can_have_configured_server(root) else None
         ) is not None:
             console.print(f"Prefect  {configured.removesuffix('/api')} (PREFECT_API_URL)", markup=False)
         else:
             prefect = stack.enter_context(closing(server.Server(root)))
             pages["Prefect"] = Page(root / server_keeper.LOG, lambda: not server.is_keeper_running(root))
-        if (variables := _prepare_mlflow_variables(root, console)) is not None:
+        if (variables := _build_mlflow_env_and_print_address(root, console)) is not None:
             log = root / "mlruns/logs/mlflow-pages.log"
             log.unlink(missing_ok=True)
             mlflow = GuardedServer(
@@ -92,7 +94,7 @@ def _build_mlflow_url_fragment(client: "MlflowClient") -> str:
     return f"#/experiments/{newest[0].info.experiment_id}/runs?{query}" if newest else ""
 
 
-def _prepare_mlflow_variables(root: Path, console: Console) -> dict[str, str] | None:
+def _build_mlflow_env_and_print_address(root: Path, console: Console) -> dict[str, str] | None:
     """The variables of MLflow's page; None where the records are on a server with a page of its own.
 
     An address elsewhere is printed.
@@ -114,7 +116,7 @@ def stop_prefect_server(root: Path, console: Console) -> int:
     return 0
 
 
-def print_prefect_environment(root: Path) -> int:
+def start_server_and_print_environment(root: Path) -> int:
     """Start the repository's own Prefect server if it does not run, and print what sets the environment for it, for a
     shell.
     """

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from flows.web.graph_layout import Graph, NodePosition, compute_layered_layout, reduce_transitively
+from flows.web.graph_layout import Graph, NodePosition, compute_layered_layout, compute_transitive_reduction
 
 # of a node, between neighbours and layers, in pixels
 WIDTH = 150
@@ -31,13 +31,19 @@ def render_mermaid_graph(graph: Graph, texts: Mapping[str, Sequence[str]]) -> st
     ids = {name: f"s{number}" for number, name in enumerate(graph)}
     lines = ["flowchart TD"]
     lines += [f'  {ids[name]}["{name}<br/>{"<br/>".join(texts[name])}"]' for name in graph]
-    lines += [f"  {ids[need]} --> {ids[name]}" for name, needs in reduce_transitively(graph).items() for need in needs]
+    lines += [
+        f"  {ids[need]} --> {ids[name]}"
+        for name, needs in compute_transitive_reduction(graph).items()
+        for need in needs
+    ]
     return "\n".join(lines)
 
 
 def render_graph_svg(graph: Graph, looks: Mapping[str, Look]) -> str:
     """The graph as one self-contained SVG element."""
-    layers, chains = compute_layered_layout(reduce_transitively(graph), dict.fromkeys(graph, WIDTH), GAP, 2 * GAP)
+    layers, chains = compute_layered_layout(
+        compute_transitive_reduction(graph), dict.fromkeys(graph, WIDTH), GAP, 2 * GAP
+    )
     left = min(position.x - position.width / 2 for layer in layers for position in layer) - 4
     right = max(position.x + position.width / 2 for layer in layers for position in layer) + 4
     height = len(layers) * (HEIGHT + RISE) - RISE + 8

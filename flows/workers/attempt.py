@@ -127,7 +127,7 @@ class Attempt:
             return 0
         self.reporter.start()
         try:
-            self._place(job).run_attempt()
+            self._choose_attempt_site(job).run_attempt()
         except UnwantedError as error:
             self.status.lost = str(error)
         except StageWaiting as error:
@@ -167,7 +167,7 @@ class Attempt:
                     raise
                 time.sleep(RETRY_SECONDS)
 
-    def _place(self, job: Job) -> AttemptSite:
+    def _choose_attempt_site(self, job: Job) -> AttemptSite:
         if job.transport == "shared":
             from flows.workers.in_checkout import InCheckout
 

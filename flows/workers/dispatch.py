@@ -79,7 +79,7 @@ class Dispatch:
         status = where.run(job, log, tell, say, stopped)
         try:
             if transport == "clone":
-                self._retry_transfer(lambda: self._fetch_outputs(status, log), say, stopped)
+                self._retry_transfer(lambda: self._fetch_and_lay_out_outputs(status, log), say, stopped)
         finally:
             attempt_notes.delete_attempt_note(
                 self.root, stage.name
@@ -106,7 +106,7 @@ class Dispatch:
         self._retry_transfer(lambda: self._push_stage_data(entry), say, stopped)
         status = where.run(self.job(stage, entry), log, tell, say, stopped, noted)
         try:
-            self._retry_transfer(lambda: self._fetch_outputs(replace(status, outs=[]), log), say, stopped)
+            self._retry_transfer(lambda: self._fetch_and_lay_out_outputs(replace(status, outs=[]), log), say, stopped)
             hashes = [str(out["md5"]) for out in status.outs]
             self._retry_transfer(lambda: dvc_transfer.fetch_objects(self.root, hashes), say, stopped)
         finally:
@@ -122,7 +122,7 @@ class Dispatch:
                     raise PlanError(f"{path}: it changed while the run was under way; run it again")
         dvc_transfer.push_objects(self.root, get_data_hashes(entry).values())
 
-    def _fetch_outputs(self, status: Status, log: Path) -> None:
+    def _fetch_and_lay_out_outputs(self, status: Status, log: Path) -> None:
         hashes = [str(out["md5"]) for out in status.outs]
         dvc_transfer.fetch_objects(self.root, [*hashes, *status.files.values()])
         outs = {self.root / out["path"]: str(out["md5"]) for out in status.outs}

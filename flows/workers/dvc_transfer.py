@@ -15,7 +15,7 @@ from typing import Any
 
 from flows.engine.dvc_lock import Entry
 from flows.engine.dvc_repository import hold_dvc_lock, open_repo
-from flows.engine.dvc_stage import get_run_cache_path
+from flows.engine.dvc_stage import get_run_cache_entry_file
 from flows.engine.previous_outputs import delete_path
 from flows.lineage import cache_objects
 
@@ -91,7 +91,11 @@ def push_objects(root: Path, hashes: Iterable[str], remote: str = "") -> None:
     with _open_cache_and_remote(root, remote) as (cache, far):
         for md5 in hashes:
             files = sorted(
-                {listed_md5 for listed_md5 in cache_objects.list_cached_files(root, md5).values() if listed_md5 != md5}
+                {
+                    listed_md5
+                    for listed_md5 in cache_objects.read_cached_file_hashes(root, md5).values()
+                    if listed_md5 != md5
+                }
             )
             for object_md5 in [*files, md5]:
                 if not _is_complete_in_remote(cache, far, object_md5):
@@ -104,12 +108,16 @@ def fetch_objects(root: Path, hashes: Iterable[str], remote: str = "") -> None:
         for md5 in hashes:
             _fetch_object(cache, far, md5)
             for file_md5 in sorted(
-                {listed_md5 for listed_md5 in cache_objects.list_cached_files(root, md5).values() if listed_md5 != md5}
+                {
+                    listed_md5
+                    for listed_md5 in cache_objects.read_cached_file_hashes(root, md5).values()
+                    if listed_md5 != md5
+                }
             ):
                 _fetch_object(cache, far, file_md5)
 
 
-def pull_stage_outputs(root: Path, stages: Sequence[str]) -> None:
+def fetch_stage_outputs(root: Path, stages: Sequence[str]) -> None:
     """Bring what dvc.lock records of these stages from DVC's default remote to the cache, and its run cache; what the
     remote lacks stays away.
 
@@ -133,7 +141,7 @@ def push_run_cache_entry(root: Path, entry: Entry, remote: str = "") -> None:
     from dvc.utils.serialize import dumps_yaml
 
     with _open_cache_and_remote(root, remote, RUNS) as (_, far):
-        path = far.fs.join(far.path, "runs", *get_run_cache_path(root, entry).parts[-3:])
+        path = far.fs.join(far.path, "runs", *get_run_cache_entry_file(root, entry).parts[-3:])
         _write_verified_file(far, path, dumps_yaml(dict(entry)).encode())
 
 

@@ -16,7 +16,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flows.engine.checker import Checker, find_declared_out_faults
+from flows.engine.checker import Checker, iterate_declared_out_faults
 from flows.engine.dvc_command import CommandRunner, StageFailed, StageWaiting
 from flows.engine.dvc_lock import get_data_hashes, get_entry_hashes
 from flows.engine.dvc_repository import PlanError
@@ -108,7 +108,7 @@ class InCopy:
         made = [target / out for out in get_entry_hashes(self.job.entry, "outs")]
         checker = Checker(target)
         try:
-            if problems := [*find_declared_out_faults(target, made)] or checker.problems(made):
+            if problems := [*iterate_declared_out_faults(target, made)] or checker.problems(made):
                 raise StageFailed(problems[0])
         finally:
             checker.stop()
@@ -135,7 +135,7 @@ class InCopy:
         self.attempt.check_wanted()
         self._retry_transfer(lambda: dvc_transfer.push_run_cache_entry(self.root, entry, job.remote))
         status.outs = outs
-        status.environment = run_environment.collect_versions()
+        status.environment = run_environment.collect_environment_facts()
 
     def _retry_transfer(self, what: Callable[[], None]) -> None:
         dvc_transfer.retry_transfer(what, self.attempt.phase)

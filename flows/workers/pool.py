@@ -57,7 +57,7 @@ class Pool:
         try:
             if run is None:
                 attempt_notes.write_attempt_note(self.root, note)
-                run = self._submit(job, say, stopped)
+                run = self._submit_attempt(job, say, stopped)
                 attempt_notes.write_attempt_note(self.root, replace(note, run=run))
             return _Following(self, run, job, log, tell, say, stopped).follow_until_end()
         except BaseException:
@@ -66,7 +66,7 @@ class Pool:
                 cancel_attempt(self.api, run)
             raise
 
-    def _submit(self, job: Job, say: Callable[[str], None], stopped: Callable[[], bool]) -> str:
+    def _submit_attempt(self, job: Job, say: Callable[[str], None], stopped: Callable[[], bool]) -> str:
         """Schedule the attempt; a server that is busy or restarts is asked again."""
         deadline = time.monotonic() + AWAY_SECONDS
         while True:
@@ -167,7 +167,7 @@ class _Following:
             )
         if not self.status.beat and run.state == "SCHEDULED":
             self.heard = now
-            self._check_worker_online(now)
+            self._check_worker_seen_recently(now)
         elif not self.status.beat:
             if now - self.heard > get_start_timeout():
                 raise WorkerLost(f"the worker of pool {self.pool.name} that took it has not begun")
@@ -187,7 +187,7 @@ class _Following:
     def _get_worker_name(self) -> str:
         return self.status.worker or self.status.host or "(none yet)"
 
-    def _check_worker_online(self, now: float) -> None:
+    def _check_worker_seen_recently(self, now: float) -> None:
         online = any(worker.online for worker in self.api.workers(self.pool.name) or ())
         held = self.api.held(self.pool.name) if online else ""
         self.say(f"waits: {held}" if held else f"waits for a worker of pool {self.pool.name}")

@@ -77,7 +77,7 @@ class Api:
         except Away as error:
             raise PlanError(f"Prefect's server does not answer: {error}") from None
 
-    def ensure_pool(self, pool: str, template: Mapping[str, Any]) -> None:
+    def create_pool_if_missing(self, pool: str, template: Mapping[str, Any]) -> None:
         """Make a process work pool of this name unless there is a pool of the name."""
         if self._find_record(f"/work_pools/{pool}") is None:
             body = {"name": pool, "type": "process", "base_job_template": template}

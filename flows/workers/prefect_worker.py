@@ -14,7 +14,7 @@ from rich.console import Console
 
 from flows.engine.dvc_repository import PlanError
 from flows.machine.resources import list_gpus
-from flows.orchestration.server import disable_logging_and_telemetry
+from flows.orchestration.server import set_prefect_mlflow_env_defaults
 from flows.workers import in_copy, prefect_servers
 from flows.workers.attempt import NAME, ROOT, WORKER
 from flows.workers.pool import raise_away_as_plan_error
@@ -37,7 +37,7 @@ OLD_SECONDS = 86_400.0  # after which a worker that does not live will not come 
 
 def run_worker(root: Path, console: Console, pool: str, name: str | None, limit: int | None) -> int:
     """Take stages from the pool until Ctrl-C; the pool is made if there is none of this name."""
-    disable_logging_and_telemetry()
+    set_prefect_mlflow_env_defaults()
     api = prefect_servers.connect_to_prefect(root)
     in_copy.delete_abandoned_folders(root / in_copy.HOME)
     devices = list_gpus(os.environ)
@@ -59,7 +59,7 @@ def run_worker(root: Path, console: Console, pool: str, name: str | None, limit:
         "since": time.time(),
     }
     with raise_away_as_plan_error():
-        api.ensure_pool(pool, ProcessWorker.get_default_base_job_template())
+        api.create_pool_if_missing(pool, ProcessWorker.get_default_base_job_template())
         if any(worker.name == name and worker.online for worker in api.workers(pool) or ()):
             raise PlanError(f"--name {name}: a worker of this name is at work in pool {pool}")
         _withdraw_dead_workers(api)

@@ -146,7 +146,7 @@ def _play_policy_episodes(
         tokenizer = models.load_tokenizer(folder)
         generator = torch.Generator(models.choose_device()).manual_seed(config.seed)
         how = playing.build_action_sampling(model, tokenizer, config.max_action_tokens, episode_set.temperature)
-        stream = islice(world.stream("train", first), episode_set.episodes)
+        stream = islice(world.iterate_games_from_seed("train", first), episode_set.episodes)
         while games := [*islice(stream, AT_ONCE)]:
             best = [find_optimal_return(game.environment) for game in games]
             played = playing.play_games(model, tokenizer, games, how, generator)

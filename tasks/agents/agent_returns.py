@@ -95,7 +95,7 @@ def _build_episode_table(played: list[GameEpisode], best: list[float | None]) ->
 def _build_turn_table(played: list[GameEpisode]) -> pd.DataFrame:
     rows = []
     for number, episode in enumerate(played):
-        for row in episode.spoken(number):
+        for row in episode.build_turn_records(number):
             positions = [at for at, turn in enumerate(episode.transcript.turns) if turn == row["turn"]]
             acts = [at for at in positions if episode.transcript.acts[at]]
             rows.append(

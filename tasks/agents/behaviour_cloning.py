@@ -74,7 +74,7 @@ def run(config: BehaviourCloningConfig, episodes: Path, raw: Path, out: Path) ->
         size = config.batch_size
         parts = (held_out[at : at + size] for at in range(0, len(held_out), size))
         batches = [make_transcripts(part, tokenizer.pad_token_id).batch() for part in parts]
-        held_out_metrics = sft.evaluate_held_out_loss(model, batches) if batches else {}
+        held_out_metrics = sft.measure_held_out_loss_and_accuracy(model, batches) if batches else {}
         trained.save(tokenizer, out)
     return {"weights": model.num_parameters(), **held_out_metrics}
 
@@ -87,7 +87,7 @@ def _load_or_create_model(
         if others := list_unsupported_cache_layers(model):
             wanted = "plain attention, without a sliding window, so that turns can be played on one key-value cache"
             raise ConfigError(f"{where}: {config.path}: expected {wanted}, got layers with a {' and a '.join(others)}")
-        return models.place_on_device(model, tokenizer), tokenizer
+        return models.prepare_model_on_device(model, tokenizer), tokenizer
     words: Tokenizer = byte_pairs.train_byte_pair_tokenizer(texts, config.vocabulary)
     new = LlamaForCausalLM(starting_model.build_llama_config(config, words))
     made: PretrainedCausalLM = replace_linear_layers(new).to(models.choose_device())

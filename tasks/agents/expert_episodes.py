@@ -29,7 +29,7 @@ def run(config: ExpertEpisodesConfig, environment_files: Path, out: Path) -> Met
     `environment_files` are those of the user's environments.
     """
     environment_config = config.environments[out.name]
-    world = episode_files.write_world(environment_config, config.seed, out)
+    world = episode_files.create_and_write_world(environment_config, config.seed, out)
     metrics = dict[str, dict[str, float]]()
     ended = False
     counts: dict[Split, int] = {"train": environment_config.episodes, "validation": environment_config.validation}
@@ -37,7 +37,7 @@ def run(config: ExpertEpisodesConfig, environment_files: Path, out: Path) -> Met
         turns = list[Record]()
         episodes = list[Record]()
         fault = ""
-        for game in islice(world.stream(split, config.seed), count):  # one open game at a time
+        for game in islice(world.iterate_games_from_seed(split, config.seed), count):  # one open game at a time
             best = find_optimal_return(game.environment)
             expert = episode_files.play_expert_game(game, len(episodes))
             fault = expert.fault or fault

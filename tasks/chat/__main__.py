@@ -91,7 +91,7 @@ def main(arguments: Sequence[str]) -> int:
     logging.disable_progress_bar()
     try:
         sampling = conversation.ChatSampling(options.temperature, options.max_new_tokens, options.seed)
-        conversations = [conversation.load_conversation(folder, sampling) for folder in folders]
+        conversations = [conversation.start_model_conversation(folder, sampling) for folder in folders]
         for each in conversations:
             each.set_system(options.system)
         screen: Screen = Terminal() if at_terminal else Pipe()

@@ -83,7 +83,7 @@ class Conversation:
         """
         self.notes = []
         turn = {"role": "user", "content": question}
-        prompt = self._fit_prompt_to_context(turn)
+        prompt = self._drop_turns_and_encode_prompt(turn)
         room = self.sampling.max_new_tokens if self.limit is None else self.limit - len(prompt)
         return self._answer(turn, prompt, room)
 
@@ -120,7 +120,7 @@ class Conversation:
                 self.turns += [turn, {"role": "assistant", "content": answer}]
                 self._answers += 1
 
-    def _fit_prompt_to_context(self, turn: Message) -> list[int]:
+    def _drop_turns_and_encode_prompt(self, turn: Message) -> list[int]:
         """The prompt of this turn, with as many turns before it as the context has room for."""
         prompt = self._encode_messages([*self.system, *self.turns, turn])
         forgotten = 0
@@ -152,7 +152,7 @@ class Conversation:
             raise DataError(f"{self.name}: {error}") from None
 
 
-def load_conversation(folder: Path, sampling: ChatSampling) -> Conversation:
+def start_model_conversation(folder: Path, sampling: ChatSampling) -> Conversation:
     """A conversation with the model in a folder in Hugging Face layout; DataError with one line if it cannot answer."""
     if not (folder / "config.json").is_file():
         raise DataError(f"{folder}: {describe_missing_model(folder)}")
@@ -161,7 +161,7 @@ def load_conversation(folder: Path, sampling: ChatSampling) -> Conversation:
     loaded: PretrainedCausalLM = model_files.load_checked_model(AutoModelForCausalLM, folder, dtype="auto")
     tokenizer = model_files.load_tokenizer(folder)
     model_files.check_tokenizer(folder, tokenizer, loaded.get_input_embeddings().num_embeddings)
-    model = models.place_on_device(loaded, tokenizer)
+    model = models.prepare_model_on_device(loaded, tokenizer)
     if tokenizer.chat_template is None:
         tokenizer.chat_template = chat.PLAIN_TEMPLATE
     return Conversation(str(folder), model, tokenizer, sampling)

@@ -114,11 +114,11 @@ class Child:
         if b"\n" in part:
             *lines, self._unread = self._unread.split(b"\n")
             for line in lines:
-                self._take(bytes(line))
+                self._record_reply(bytes(line))
         if len(self._unread) > LARGEST:
             raise WrongReply(f"said more than {LARGEST >> 20} MiB at once")
 
-    def _take(self, line: bytes) -> None:
+    def _record_reply(self, line: bytes) -> None:
         try:
             message = json.loads(line)
         except (ValueError, RecursionError):

@@ -10,7 +10,7 @@ from pathlib import Path
 from tasks.code import registries, stages
 
 
-def write_code_files(root: Path) -> None:
+def rewrite_code_files(root: Path) -> None:
     """Write the files anew. ValueError where a module is no Python, or params.yaml no YAML."""
     made = stages.build_code_files(stages.read_working_files(root), registries.read_working_choices(root))
     shutil.rmtree(root / stages.FOLDER, ignore_errors=True)
@@ -21,6 +21,6 @@ def write_code_files(root: Path) -> None:
 
 if __name__ == "__main__":
     try:
-        write_code_files(Path())
+        rewrite_code_files(Path())
     except ValueError as error:
         raise SystemExit(str(error)) from None

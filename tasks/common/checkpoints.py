@@ -30,7 +30,7 @@ from tasks.algorithms.common.optimizer import check_finite
 from tasks.algorithms.common.precision import TrainedWeights
 from tasks.common import models
 from tasks.common.pausing import Pause
-from tasks.common.tracking import Row, record_training_rows
+from tasks.common.tracking import Row, run_and_record_training
 
 FOLDER = Path("mlruns/checkpoints")
 EVERY_SECONDS = 30.0  # between two checkpoints; neither this nor SHARE changes an out
@@ -93,7 +93,7 @@ class ResumableTraining:
         try:
             if pause is not None and len(rows) >= pause.step(total):
                 pause.end(rows, total)
-            record_training_rows(
+            run_and_record_training(
                 self._iterate_with_checkpoints(fit(len(earlier)), rows, state, total, pause), total, earlier
             )
         except TrainingError as error:
@@ -245,7 +245,7 @@ def compute_training_digest(config: BaseModel, inputs: Iterable[Path]) -> str:
     device = models.choose_device()
     chip = torch.cuda.get_device_name(device) if device.startswith("cuda") else torch.backends.cpu.get_cpu_capability()
     parts = [config.model_dump_json(), device, chip, platform.machine(), str(torch.get_num_threads())]
-    parts += [f"products by {matmul_backend.get_matmul_library()}"]
+    parts += [f"products by {matmul_backend.get_or_measure_matmul_library()}"]
     parts += [metadata.version(library) for library in LIBRARIES]
     parts += [f"{distributed.get_world_size()} processes"] if distributed.get_world_size() > 1 else []
     parts += ["divided model"] if distributed.is_model_sharded() else []

@@ -123,14 +123,14 @@ class Config(BaseModel):
     branched_by: ClassVar[str] = ""
 
     @classmethod
-    def idle_rules(cls) -> list[Idle]:
+    def list_idle_rules(cls) -> list[Idle]:
         """Its own rules and those that it inherits."""
         return [rule for base in cls.__mro__ for rule in vars(base).get("idle", ())]
 
     @field_validator("*")
     @classmethod
     def _check_idle_keys(cls, value: object, info: ValidationInfo) -> object:
-        for rule in cls.idle_rules():
+        for rule in cls.list_idle_rules():
             if rule.neutral is SAID or info.field_name not in rule.keys or value == rule.neutral:
                 continue
             if all(info.data.get(key, SAID) in values for key, values in rule.where.items()):
@@ -139,7 +139,7 @@ class Config(BaseModel):
         return value
 
     @classmethod
-    def from_yaml(cls, section: object) -> "Config":
+    def parse_section(cls, section: object) -> "Config":
         """The section as it was read from params.yaml; pydantic's ValidationError if it is none."""
         return cls.model_validate_json(json.dumps(section, default=str))
 

@@ -58,10 +58,10 @@ def parse_stage_config(stage: str, types: Mapping[str, type[Config]], params: Ma
     if field and field in (params.get(stage) or ()):
         raise SectionError((stage, field), f"unknown parameter; expected as {BRANCHES}.{stage}")
     try:
-        return types[stage].from_yaml(section)
+        return types[stage].parse_section(section)
     except ValidationError as error:
         key, message = explain_validation_error(error, stage, types)
-        raise SectionError(map_key_to_file(key, types), message) from None
+        raise SectionError(map_config_key_to_params_key(key, types), message) from None
 
 
 def merge_branch_entries(stage: str, config_type: type[Config], params: Mapping[str, Any]) -> Any:
@@ -74,13 +74,13 @@ def merge_branch_entries(stage: str, config_type: type[Config], params: Mapping[
     return {**section, field: entries[stage]}
 
 
-def map_key_to_file(key: Key, types: Mapping[str, type[Config]]) -> Key:
+def map_config_key_to_params_key(key: Key, types: Mapping[str, type[Config]]) -> Key:
     """Where params.yaml has what a Config has at a key: `agents.policies.a` stands at `branches.agents.a`."""
     field = types[key[0]].branched_by if key[0] in types else ""
     return (BRANCHES, key[0], *key[2:]) if field and key[1:2] == (field,) else key
 
 
-def map_key_to_config(key: Key, types: Mapping[str, type[Config]]) -> Key:
+def map_params_key_to_config_key(key: Key, types: Mapping[str, type[Config]]) -> Key:
     """Where a Config has what params.yaml has at a key: the inverse of `in_file`."""
     if len(key) > 1 and key[0] == BRANCHES and key[1] in types and types[key[1]].branched_by:
         return (key[1], types[key[1]].branched_by, *key[2:])
@@ -93,12 +93,12 @@ def explain_validation_error(
     """The first fault's key, with the section before it, and the message about it."""
     fault = min(error.errors(include_url=False), key=lambda candidate: RANK.get(candidate["type"], 1))
     location = tuple(map(str, fault["loc"]))
-    inner = _get_cached_schema(types[section])
+    inner = _build_cached_schema(types[section])
     key = (section, *location)
     got = fault["input"]
     if fault["type"] == "extra_forbidden":
         properties = _get_schema_part(inner, location[:-1]).get("properties", {})
-        return key, f"unknown parameter{_suggest_similar_key(key, properties, types)}"
+        return key, f"unknown parameter{_format_similar_key_hint(key, properties, types)}"
     if fault["type"] == "missing":
         return key, f"missing; expected {describe_expected_value(_get_schema_part(inner, location), inner)}"
     if location and location[-1] == "[key]":
@@ -106,7 +106,7 @@ def explain_validation_error(
         if words := _describe_allowed_keys(names):
             return key[
                 :-1
-            ], f"unknown{suggest_closest_name(location[-2], _list_enumerated_values(names))}; expected {words}"
+            ], f"unknown{format_closest_name_hint(location[-2], _list_enumerated_values(names))}; expected {words}"
         return (section, *location[:-2]), f"expected {names['description']}, got {format_short_value(got)}"
     if fault["type"] == "value_error":
         return key, f"{fault['ctx']['error']}, got {format_short_value(got)}"
@@ -117,7 +117,7 @@ def explain_validation_error(
 
 
 @cache
-def _get_cached_schema(config_type: type[Config]) -> Schema:
+def _build_cached_schema(config_type: type[Config]) -> Schema:
     return build_config_schema(config_type)
 
 
@@ -144,7 +144,7 @@ def has_user_chosen_keys(config_type: type[Config], key: Sequence[str]) -> bool:
     """Whether what stands at a key of the section is a dictionary whose keys are the user's, such as the policies of
     `agents`.
     """
-    return isinstance(_get_schema_part(_get_cached_schema(config_type), key).get("additionalProperties"), dict)
+    return isinstance(_get_schema_part(_build_cached_schema(config_type), key).get("additionalProperties"), dict)
 
 
 def describe_expected_value(part: Schema, schema: Schema) -> str:
@@ -177,13 +177,13 @@ def _list_enumerated_values(part: Schema) -> list[str]:
     return [name for choice in part.get("anyOf", [part]) for name in choice.get("enum", ())]
 
 
-def _suggest_similar_key(key: Key, properties: Mapping[str, object], types: Mapping[str, type[Config]]) -> str:
+def _format_similar_key_hint(key: Key, properties: Mapping[str, object], types: Mapping[str, type[Config]]) -> str:
     *above, name = key
     close = difflib.get_close_matches(name, list(properties), 1, 0.5)
     if close:
-        return f"; did you mean {'.'.join(map_key_to_file((*above, close[0]), types))}?"
+        return f"; did you mean {'.'.join(map_config_key_to_params_key((*above, close[0]), types))}?"
     having = (section for section, config in types.items() if name in config.model_fields)
-    elsewhere = [".".join(map_key_to_file((section, name), types)) for section in having]
+    elsewhere = [".".join(map_config_key_to_params_key((section, name), types)) for section in having]
     return (
         f"; did you mean {elsewhere[0]}?"
         if elsewhere
@@ -193,12 +193,12 @@ def _suggest_similar_key(key: Key, properties: Mapping[str, object], types: Mapp
     )
 
 
-def suggest_names(name: str, names: Sequence[str]) -> str:
+def format_names_hint(name: str, names: Sequence[str]) -> str:
     """The closest of the names there are, or some of them if none is close."""
-    return suggest_closest_name(name, names) or (f" (there are {join_first_names(names)})" if names else "")
+    return format_closest_name_hint(name, names) or (f" (there are {join_first_names(names)})" if names else "")
 
 
-def suggest_closest_name(name: str, names: Sequence[str]) -> str:
+def format_closest_name_hint(name: str, names: Sequence[str]) -> str:
     """The closest of the names there are, as a question; empty if none is close."""
     close = difflib.get_close_matches(name, names, 1, 0.5)
     return f" (did you mean {close[0]}?)" if close else ""

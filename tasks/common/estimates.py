@@ -91,7 +91,7 @@ def estimate_share(values: ArrayLike) -> Estimate:
     For values 0 or 1 it is Wilson's interval. For averages over samples, the number of problems is replaced by the
     number of 0-1 values whose mean has the same variance. Unlike a bootstrap interval it has a width even for 0 of 500.
     """
-    values = _check_nonempty(values)
+    values = _convert_to_nonempty_vector(values)
     mean = float(values.mean())
     count = len(values)
     variance = float(values.var())
@@ -120,14 +120,14 @@ def bootstrap_mean(values: ArrayLike, seed: int, resamples: int) -> Estimate:
 
     For the differences between two policies, problem by problem, it is the paired interval of the difference of means.
     """
-    values = _check_nonempty(values)
+    values = _convert_to_nonempty_vector(values)
     return make_percentile_estimate(float(values.mean()), resample_means(values[:, None], seed, resamples)[:, 0])
 
 
 def bootstrap_ratio(parts: ArrayLike, wholes: ArrayLike, seed: int, resamples: int) -> Estimate:
     """Sum of `parts` (P,) over the sum of `wholes` (P,), which is above 0, with a bootstrap interval over problems."""
-    parts = _check_nonempty(parts)
-    wholes = _check_nonempty(wholes)
+    parts = _convert_to_nonempty_vector(parts)
+    wholes = _convert_to_nonempty_vector(wholes)
     means = resample_means(np.stack([parts, wholes], axis=1), seed, resamples)
     means = means[means[:, 1] > 0]  # a draw may hold no whole at all
     return make_percentile_estimate(float(parts.sum() / wholes.sum()), means[:, 0] / means[:, 1])
@@ -186,7 +186,7 @@ def widen_interval_by_games(seeds: Estimate, squared_error: float) -> Estimate:
     )
 
 
-def _check_nonempty(values: ArrayLike) -> NDArray[np.float64]:
+def _convert_to_nonempty_vector(values: ArrayLike) -> NDArray[np.float64]:
     array = np.asarray(values, dtype=np.float64)
     if array.ndim != 1 or not len(array):
         raise ValueError(f"one value for each problem is needed, got shape {array.shape}")

@@ -50,7 +50,7 @@ def get_tracking_address(root: Path) -> str:
     return mlflow_address.find_shared_address(root) or f"sqlite:///{root.absolute() / DATABASE}"
 
 
-def open_records_client(root: Path) -> "MlflowClient":
+def open_or_create_records_client(root: Path) -> "MlflowClient":
     """An MlflowClient of the database, which is made if there is none.
 
     DatabaseError where it is not MLflow's, is damaged, or is of another version of MLflow: none is ever upgraded. An
@@ -78,7 +78,7 @@ def find_shared_client(root: Path) -> "MlflowClient | None":
         return None if elsewhere is None else mlflow_shared.find_existing_client(elsewhere)
 
 
-def check_records(root: Path) -> None:
+def check_and_repair_records(root: Path) -> None:
     """DatabaseError where the records cannot be opened by the installed MLflow as they are. Nothing is made."""
     with raise_as_database_error():
         elsewhere = mlflow_address.find_shared_address(root)
@@ -112,8 +112,8 @@ def make_clone_tags(root: Path) -> dict[str, str]:
 
 
 def prepare_database(root: Path, make: bool = True) -> None:
-    """Make the database if there is none and `make`, and look at it, as `open_records_client` does; imports MLflow
-    only to make it.
+    """Make the database if there is none and `make`, and look at it, as `open_or_create_records_client` does; imports
+    MLflow only to make it.
     """
     if "?" in str(root.absolute()):
         raise DatabaseError(

@@ -63,7 +63,7 @@ def open_or_create_client(address: str) -> "MlflowClient":
             tables, versions = _read_tables_and_versions(address)
             if tables:  # another clone was faster
                 check_version(versions, address)
-            client = _make_client(address)
+            client = _make_cached_client(address)
     return client
 
 
@@ -75,16 +75,16 @@ def find_existing_client(address: str) -> "MlflowClient | None":
         for name, value in PATIENCE.items():
             os.environ.setdefault(name, value)
         _check_server_answers(address)
-        return _make_client(address)
+        return _make_cached_client(address)
     tables, versions = _read_tables_and_versions(address)
     if tables and versions != [read_schema_versions()[0]]:
         with _hold_making_lock(address, make=False):  # it may be at work
             tables, versions = _read_tables_and_versions(address)
         check_version(versions, address)
-    return _make_client(address) if tables else None
+    return _make_cached_client(address) if tables else None
 
 
-def _make_client(address: str) -> "MlflowClient":
+def _make_cached_client(address: str) -> "MlflowClient":
     from mlflow import MlflowClient
 
     _clients[address] = client = MlflowClient(address, registry_uri=address)

@@ -44,10 +44,10 @@ def load_model(path: Path, dtype: str = "float32") -> "PretrainedCausalLM":
     )
     if adapted:
         adapters.merge_saved_adapter(model, path, dtype)
-    return place_on_device(model, load_tokenizer(path) if (path / TOKENIZER).is_file() else None)
+    return prepare_model_on_device(model, load_tokenizer(path) if (path / TOKENIZER).is_file() else None)
 
 
-def place_on_device(model: Model, tokenizer: "Tokenizer | None" = None) -> Model:
+def prepare_model_on_device(model: Model, tokenizer: "Tokenizer | None" = None) -> Model:
     """The model on the device, in evaluation mode, with the faster products where it has plain linear layers.
 
     A language model is given its tokenizer: rows of its head that no token has are never sampled (lm_head.restrict).

@@ -55,7 +55,7 @@ def count_wanted_processes(stage: str, resources: Mapping[str, int], torch: Any)
     With CUDA that is `gpu`, one for each device; on a CPU `processes`. `torch` is the module, or None where the stage
     has not imported it.
     """
-    devices = torch.cuda.device_count() if torch is not None and resources.get("gpu") and _may_use_cuda() else 0
+    devices = torch.cuda.device_count() if torch is not None and resources.get("gpu") and _is_cuda_allowed() else 0
     key = "gpu" if devices else "processes"
     count = resources.get(key, 1)
     if not isinstance(count, int) or isinstance(count, bool) or count < 1:
@@ -75,7 +75,7 @@ def read_shard_setting(stage: str, resources: Mapping[str, object]) -> str:
     return str(value)
 
 
-def _may_use_cuda() -> bool:
+def _is_cuda_allowed() -> bool:
     return os.environ.get("POSTTRAIN_DEVICE", "cuda") in ("", "cuda")
 
 
@@ -117,7 +117,7 @@ def collect_process_facts(torch: Any) -> dict[str, float]:
     Sums, and so bits, depend on them.
     """
     count = max(1, read_world_size())
-    gpus = count if _may_use_cuda() and torch.cuda.is_available() else 0
+    gpus = count if _is_cuda_allowed() and torch.cuda.is_available() else 0
     return {"system/processes": count, "system/threads": torch.get_num_threads(), "system/gpus": gpus}
 
 
@@ -128,7 +128,7 @@ def measure_peak_gpu_memory(torch: Any) -> dict[str, float]:
     return {"system/gpu_peak_memory_megabytes": torch.cuda.max_memory_allocated() / 1e6}
 
 
-def record_failure(line: str) -> SystemExit:
+def record_failure_and_make_exit(line: str) -> SystemExit:
     """What ends a process of several that fails with this line, which the stage then ends with."""
     if (folder := os.environ.get(FOLDER)) is None:
         return SystemExit(line)
@@ -136,7 +136,7 @@ def record_failure(line: str) -> SystemExit:
     return SystemExit(1)
 
 
-def is_peer_lost(error: Exception) -> bool:
+def is_peer_lost_error(error: Exception) -> bool:
     """Whether an error says no more than that another process has ended."""
     return any(text in str(error) for text in ("closed by peer", "reset by peer", "Broken pipe"))
 

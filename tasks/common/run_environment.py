@@ -30,7 +30,7 @@ PRODUCTS = matmul_backend.VARIABLE  # by which a command is given the products o
 
 def collect_run_tags() -> dict[str, str]:
     """All of it as a run's tags in MLflow."""
-    version_tags = {TAG + name: value for name, value in collect_versions().items()}
+    version_tags = {TAG + name: value for name, value in collect_environment_facts().items()}
     return {"mlflow.user": get_user_name(), "mlflow.source.type": "LOCAL", **version_tags}
 
 
@@ -70,7 +70,7 @@ def describe_processor() -> str:
     return facts.get("model name", platform.machine()) + widest
 
 
-def collect_versions() -> dict[str, str]:
+def collect_environment_facts() -> dict[str, str]:
     """Python, the machine, and the versions of packages that can matter to a result; "none" if one is not installed."""
     machine = {
         "python": platform.python_version(),
@@ -78,7 +78,7 @@ def collect_versions() -> dict[str, str]:
         "cpu": describe_processor(),
         "cores": str(os.cpu_count()),
         "threads": os.environ.get("OMP_NUM_THREADS", "not set"),
-        "products": matmul_backend.get_matmul_library(),
+        "products": matmul_backend.get_or_measure_matmul_library(),
     }
     return {**machine, **{name: _get_package_version(name) for name in PACKAGES}, **find_injected_code()}
 

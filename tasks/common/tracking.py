@@ -187,7 +187,7 @@ def _open_recorder(flow: str, stage: str, params: Mapping[str, object]) -> Recor
         return file
     from mlflow.entities import Param
 
-    client = mlflow_database.open_records_client(find_records_root())
+    client = mlflow_database.open_or_create_records_client(find_records_root())
     run_id = os.environ.get("MLFLOW_RUN_ID") or _create_run(client, flow, stage)
     client.log_batch(run_id, params=[Param(key, value) for key, value in named.items()])
     return StageRun(client, run_id)
@@ -219,7 +219,7 @@ def _print_recording_faults() -> Iterator[None]:
         print(f"what MLflow has of this run is incomplete: {error}", file=sys.stderr, flush=True)
 
 
-def record_training_rows(steps: Iterable[Row], total: int, earlier: Sequence[Row] = ()) -> list[Row]:
+def run_and_record_training(steps: Iterable[Row], total: int, earlier: Sequence[Row] = ()) -> list[Row]:
     """Drain an algorithm's `fit(...)`: record each row and show progress. Returns the rows, one a step.
 
     `earlier` has the rows of the steps before, where this run goes on with the training of one that was killed.

@@ -64,14 +64,16 @@ def compare_game_returns(files_a: Mapping[str, str], files_b: Mapping[str, str],
     metrics = dict[str, Any]()
     for temperature in a["temperature"].unique():
         old, new = (rows[rows["temperature"] == temperature].set_index(["seed", "game"])["total"] for rows in (a, b))
-        difference = _estimate_return_difference(_repeat_for_seeds(old, new), _repeat_for_seeds(new, old), same)
+        difference = _estimate_return_difference(
+            _repeat_clone_for_seeds(old, new), _repeat_clone_for_seeds(new, old), same
+        )
         if difference and not same:
-            difference |= _estimate_over_games(difference, old, new)
+            difference |= _widen_difference_by_games(difference, old, new)
         metrics |= {f"t{temperature:g}/return": difference} if difference else {}
     return {"metrics": metrics, "only_a": [], "only_b": []}
 
 
-def _estimate_over_games(difference: Mapping[str, Any], old: pd.Series, new: pd.Series) -> dict[str, Any]:
+def _widen_difference_by_games(difference: Mapping[str, Any], old: pd.Series, new: pd.Series) -> dict[str, Any]:
     """The interval over seeds and games; none of a training with a single seed."""
     trained = [
         returns for returns in (old, new) if [*returns.index.get_level_values("seed").unique()] != [WITHOUT_SEEDS]
@@ -87,7 +89,7 @@ def _estimate_over_games(difference: Mapping[str, Any], old: pd.Series, new: pd.
     return {"low": estimate.low, "high": estimate.high, "interval": GAMES}
 
 
-def _repeat_for_seeds(returns: pd.Series, other: pd.Series) -> pd.Series:
+def _repeat_clone_for_seeds(returns: pd.Series, other: pd.Series) -> pd.Series:
     """A clone's returns for each seed of the other side; those of a policy with seeds as they are."""
     seeds = {
         side: returns.index.get_level_values("seed").unique() for side, returns in (("own", returns), ("other", other))

@@ -49,9 +49,9 @@ def read_documents(raw: Path) -> list[tuple[str, str]]:
 def generate_documents(config: CorpusConfig, rng: random.Random, problems: Path) -> list[tuple[str, str]]:
     """Kind and text of each generated document."""
     train = tables.list_records(tables.read_table(Problems, problems / "train.parquet"))
-    rows = [("fact", word_problems.draw_arithmetic_fact(rng, config.largest)) for _ in range(config.facts)]
+    rows = [("fact", word_problems.draw_arithmetic_facts_line(rng, config.largest)) for _ in range(config.facts)]
     for row in rng.choices(train, k=config.solutions):
-        rows.append(("solution", word_problems.format_as_running_text(rng, row["question"], row["solution"])))
+        rows.append(("solution", word_problems.draw_running_text_of_problem(rng, row["question"], row["solution"])))
     return rows + [("story", row["question"]) for row in rng.choices(train, k=config.stories)]
 
 

@@ -15,7 +15,7 @@ from tasks.common.tables import Record
 from tasks.language.configs.demonstrations import DemonstrationsConfig
 from tasks.language.data import forms
 from tasks.language.data.columns import Omissions
-from tasks.language.data.rows import Row, fetch_hub_rows, is_held_out, parse_readable_rows, read_files
+from tasks.language.data.rows import Row, fetch_hub_rows, is_held_out, iterate_learnable_rows, read_files
 from tasks.language.judgements import judged_pairs, judgement_log
 from tasks.language.judgements.lines import EditValue
 from tasks.language.tables.problems import Demonstrations, Problems
@@ -38,11 +38,11 @@ def run(config: DemonstrationsConfig, problems: Path, raw: Path, out: Path) -> M
     if config.source == "problems":
         train, validation = load_problem_demonstrations(problems)
     else:
-        rows, omissions = read_demonstrations(config, raw)
+        rows, omissions = read_or_fetch_demonstrations(config, raw)
         for line in omissions.lines("demonstrations"):
             print(line, file=sys.stderr, flush=True)
         unique = list({(row["messages"], row["text"]): row for row in rows}.values())
-        held_out_prompts = load_held_out_questions(problems)
+        held_out_prompts = load_held_out_question_keys(problems)
         kept = [
             row for row in unique if not held_out_prompts & set(map(forms.build_prompt_key, list_user_questions(row)))
         ]
@@ -74,7 +74,7 @@ def load_problem_demonstrations(problems: Path) -> tuple[list[Record], list[Reco
     return train, validation
 
 
-def read_demonstrations(config: DemonstrationsConfig, raw: Path) -> tuple[list[Record], Omissions]:
+def read_or_fetch_demonstrations(config: DemonstrationsConfig, raw: Path) -> tuple[list[Record], Omissions]:
     """The rows of the files, the hub's data set or people's record, and what is not taken of them.
 
     DataError names a row that is in none of the forms.
@@ -87,7 +87,7 @@ def read_demonstrations(config: DemonstrationsConfig, raw: Path) -> tuple[list[R
     else:
         rows = fetch_hub_rows(config.hub_id, config.hub_config, config.hub_revision, config.hub_split)
     demonstrations = []
-    for row, talk in parse_readable_rows(rows, forms.parse_demonstration, omissions):
+    for row, talk in iterate_learnable_rows(rows, forms.parse_demonstration, omissions):
         messages = forms.dump_messages_json(talk.messages) if talk.messages else ""
         demonstrations.append({"demonstration_id": row.name, "messages": messages, "text": talk.text})
     return demonstrations, omissions
@@ -114,7 +114,7 @@ def list_user_questions(row: Record) -> list[str]:
     return [turn["content"].strip() for turn in forms.parse_messages_json(row["messages"]) if turn["role"] == "user"]
 
 
-def load_held_out_questions(problems: Path) -> set[tuple[str, ...]]:
+def load_held_out_question_keys(problems: Path) -> set[tuple[str, ...]]:
     """The questions of the validation and test problems, as forms.prompt_key tells them apart."""
     parts = [tables.read_table(Problems, problems / f"{name}.parquet")["question"] for name in ("validation", "test")]
     return {forms.build_prompt_key(question) for part in parts for question in part}

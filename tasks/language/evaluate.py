@@ -31,7 +31,7 @@ from tasks.common.tokenizers import Tokenizer
 from tasks.language.configs.evaluate import EvaluateConfig
 from tasks.language.data import chat, prompts
 from tasks.language.data.comparisons import ComparisonSet, Limit
-from tasks.language.data.test_sets import read_held_out_pairs, read_test_problems, read_validation_problems
+from tasks.language.data.test_sets import read_held_out_pairs, read_or_fetch_test_problems, read_validation_problems
 from tasks.language.reporting import judging, measures, rescored_rollouts
 from tasks.language.reporting.held_out import compute_pair_preferences, compute_reference_losses
 from tasks.language.rewards import answers, reward_model_files
@@ -95,7 +95,7 @@ def run(
     has held-out comparisons, or nothing. A `reference` without a model leaves out what is measured against it.
     """
     loaded = load_evaluated_models(policy, reference, reward_model)
-    full_table = read_test_problems(config, problems, asked)
+    full_table = read_or_fetch_test_problems(config, problems, asked)
     table = select_fitting_problems(config, loaded, full_table)
     tables.write_table(Problems, table, out / "asked.parquet")
     metrics = evaluate_on_test_set(config, loaded, table, problems, out)

@@ -48,7 +48,7 @@ def run(
 ) -> Metrics:
     """Train `policy`; write it to `out`, and the curve to `curves`."""
     with open_trainee("grpo", config, Sources(policy, mixture, reward_model, reward_files)) as learner:
-        if config.supervision == "process" and not learner.training_problems.judge.judges_steps:
+        if config.supervision == "process" and not learner.training_problems.judge.has_step_rewards:
             raise ConfigError("params.yaml: grpo.supervision: expected outcome where reward does not count process")
         updates = config.steps * config.updates
         settings = build_settings(config.training, OptimizerSettings)

@@ -38,14 +38,14 @@ METRICS = {
 
 def run(config: MixtureConfig, problems: Path, raw: Path, out: Path) -> Metrics:
     """Write prompts.parquet, shuffled, and validation.parquet (schema Prompts both), which share no prompt."""
-    rows, validation, counts = draw_prompt_mixture(config, read_held_out_prompts(problems), problems, raw)
+    rows, validation, counts = draw_prompt_mixture(config, read_held_out_prompt_keys(problems), problems, raw)
     for name, part in (("prompts", rows), ("validation", validation)):
         tables.write_table(Prompts, build_prompt_frame(part), out / f"{name}.parquet")
     tracking.record_table(build_prompt_frame(rows).head(20), "prompts.json")
     return {**{name: count for name, count in counts.items() if count}, "validation": len(validation)}
 
 
-def read_held_out_prompts(problems: Path) -> set[Prompt]:
+def read_held_out_prompt_keys(problems: Path) -> set[Prompt]:
     """The validation and test problems, which are never trained on."""
     held_out = (tables.read_table(Problems, problems / f"{name}.parquet") for name in ("validation", "test"))
     return {problem_forms.build_problem_key(row) for table in held_out for row in tables.list_records(table)}
@@ -72,7 +72,7 @@ def draw_prompt_mixture(
     )
     counts: dict[str, dict[str, float]] = {"drawn": {}, "available": {}, "shortfall": {}, "repeated": {}, "leaked": {}}
     for dataset, (start, end) in zip(config.datasets, pairwise(shares), strict=True):
-        candidates = read_dataset_problems(config, dataset, problems, raw)
+        candidates = read_or_fetch_dataset_problems(config, dataset, problems, raw)
         unique = {problem_forms.build_problem_key(row): row for row in candidates}
         pool = [row for key, row in unique.items() if key not in seen]
         if dataset.source != "problems":
@@ -107,7 +107,9 @@ def draw_prompt_mixture(
     return rows, validation, counts
 
 
-def read_dataset_problems(config: MixtureConfig, dataset: MixtureDataset, problems: Path, raw: Path) -> list[Record]:
+def read_or_fetch_dataset_problems(
+    config: MixtureConfig, dataset: MixtureDataset, problems: Path, raw: Path
+) -> list[Record]:
     """All rows of one data set, in the form of Problems; DataError naming the file where there are none."""
     if dataset.source == "problems":
         train = tables.read_table(Problems, problems / "train.parquet")

@@ -122,7 +122,7 @@ def build_annotated_preferences(config: PreferencesConfig, inputs: SourceInputs)
         config.criteria, config.temperature, config.length_bonus, config.tie_margin, config.strengths.bounds
     )
     annotation = annotated_pairs.annotate_responses(
-        sampled, _load_problems_by_id(inputs.problems), sees, config.test_share, config.seed
+        sampled, _load_training_problems_by_id(inputs.problems), sees, config.test_share, config.seed
     )
     tracking.record_table(pd.DataFrame(annotation.texts[:SAMPLE_ROWS]).fillna(""), "rankings.json")
     points = pd.DataFrame([json.loads(row["points"]) for row in annotation.annotations])
@@ -158,10 +158,10 @@ def build_judged_preferences(config: PreferencesConfig, inputs: SourceInputs) ->
         rng = np.random.default_rng(config.seed)
         held = splits.draw_held_out_prompts(sampled["prompt_id"].unique(), config.test_share, rng)
     judged_set = judged_pairs.build_judged_pairs(
-        judgement_record, _load_problems_by_id(inputs.problems), ids, config.disagreement
+        judgement_record, _load_training_problems_by_id(inputs.problems), ids, config.disagreement
     )
     others = set(judged_set.prompts) - set(ids.values())
-    held |= {name for name in others if _draw_number_by_name(config.seed, name) < config.test_share}
+    held |= {name for name in others if _derive_unit_number_from_name(config.seed, name) < config.test_share}
     tracking.record_table(pd.DataFrame(judged_set.pairs[:SAMPLE_ROWS]), "pairs.json")
     rankings = [{**row, "held_out": row["prompt_id"] in held} for row in judged_set.rankings]
     metrics: Metrics = {
@@ -175,13 +175,13 @@ def build_judged_preferences(config: PreferencesConfig, inputs: SourceInputs) ->
 
 def read_pair_files(config: PreferencesConfig, inputs: SourceInputs) -> PreferencePart:
     """Pairs in files."""
-    return _import_pairs(config, read_files(inputs.pairs), str(inputs.pairs))
+    return _build_given_pair_preferences(config, read_files(inputs.pairs), str(inputs.pairs))
 
 
 def fetch_hub_pairs(config: PreferencesConfig, inputs: SourceInputs) -> PreferencePart:
     """Pairs of a hub's data set."""
     rows = fetch_hub_rows(config.hub_id, config.hub_config, config.hub_revision, config.hub_split)
-    return _import_pairs(config, rows, config.hub_id)
+    return _build_given_pair_preferences(config, rows, config.hub_id)
 
 
 SOURCES: dict[Source, Callable[[PreferencesConfig, SourceInputs], PreferencePart]] = {
@@ -192,7 +192,7 @@ SOURCES: dict[Source, Callable[[PreferencesConfig, SourceInputs], PreferencePart
 }
 
 
-def _import_pairs(config: PreferencesConfig, rows: Iterable[Row], source: str) -> PreferencePart:
+def _build_given_pair_preferences(config: PreferencesConfig, rows: Iterable[Row], source: str) -> PreferencePart:
     pair_set = imported_pairs.parse_and_split_pairs(rows, config.test_share, config.seed, source)
     tracking.record_table(pd.DataFrame(pair_set.train[:SAMPLE_ROWS]), "pairs.json")
     for line in pair_set.lines("preferences"):
@@ -278,13 +278,13 @@ def _load_responses_if_present(responses: Path) -> pd.DataFrame | None:
     return tables.read_table(Responses, file) if file.is_file() else None
 
 
-def _load_problems_by_id(problems: Path) -> dict[str, Record]:
+def _load_training_problems_by_id(problems: Path) -> dict[str, Record]:
     return {
         row["problem_id"]: row for row in tables.list_records(tables.read_table(Problems, problems / "train.parquet"))
     }
 
 
-def _draw_number_by_name(seed: int, name: str) -> float:
+def _derive_unit_number_from_name(seed: int, name: str) -> float:
     """A number from 0 to 1 that seed and name alone decide."""
     return float(np.random.default_rng([seed, *name.encode()]).random())
 

@@ -40,7 +40,7 @@ def run(config: ProblemsConfig, raw: Path, out: Path) -> Metrics:
     else:
         of_hub = config.source == "hub"
         split_rows = (
-            fetch_hub_split(config, name) if of_hub else read_file(find_split_file(raw, name))
+            fetch_hub_split(config, name) if of_hub else read_file(get_split_file_path(raw, name))
             for name in ("train", "test")
         )
         splits, counts = split_problems(config, *map(problem_forms.parse_problems, split_rows))
@@ -65,7 +65,7 @@ def build_demonstrations(config: ProblemsConfig, problems: list[Record]) -> pd.D
     for row in problems:
         response = row["solution"]
         if config.source == "generated":
-            response = word_problems.draw_demonstration(rng, response, build_settings(config.habits, Habits))
+            response = word_problems.restyle_solution_by_habits(rng, response, build_settings(config.habits, Habits))
         if response:
             rows.append(forms.build_demonstration_row(row, response))
     return pd.DataFrame(rows, columns=list(Demonstrations.to_schema().columns), dtype=str)
@@ -89,7 +89,7 @@ def generate_problem_splits(config: ProblemsConfig) -> dict[str, list[Record]]:
         )
         name = home.setdefault(problem.chain, rng.choices(SPLITS, list(sizes.values()))[0])
         key = problem.question if name == "train" else problem.chain
-        fruitless = _count_fruitless_draw(fruitless)
+        fruitless = _count_and_limit_fruitless_draws(fruitless)
         if len(rows[name]) < sizes[name] and key not in seen:
             fruitless = 0
             seen.add(key)
@@ -113,7 +113,7 @@ def generate_other_kind_sets(config: ProblemsConfig) -> dict[str, list[Record]]:
         draws = 0
         while len(problems) < config.other_kinds:
             problem = word_problems.generate_word_problem(rng, of_name[len(problems) % len(of_name)])
-            draws = 0 if problem.chain not in problems else _count_fruitless_draw(draws)
+            draws = 0 if problem.chain not in problems else _count_and_limit_fruitless_draws(draws)
             problems.setdefault(problem.chain, problem)
         sets[name] = [
             _make_problem_row(f"{name}-{number}", problem) for number, problem in enumerate(problems.values())
@@ -121,7 +121,7 @@ def generate_other_kind_sets(config: ProblemsConfig) -> dict[str, list[Record]]:
     return sets
 
 
-def _count_fruitless_draw(fruitless: int) -> int:
+def _count_and_limit_fruitless_draws(fruitless: int) -> int:
     """One draw in a row more without a new problem; ConfigError where there are too many."""
     if fruitless == FRUITLESS:
         raise ConfigError(
@@ -140,7 +140,7 @@ def _make_problem_row(problem_id: str, problem: word_problems.WordProblem) -> Re
     }
 
 
-def find_split_file(raw: Path, name: str) -> Path:
+def get_split_file_path(raw: Path, name: str) -> Path:
     """The file of a split, of whatever type it is."""
     candidates = [raw / f"{name}{suffix}" for suffix in SUFFIXES]
     return next((file for file in candidates if file.is_file()), candidates[0])

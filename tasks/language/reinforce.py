@@ -70,7 +70,7 @@ def run(
             return reinforce.fit(
                 learner.policy,
                 critic,
-                learner.collect_by_line if config.paid == "by_line" else learner.collect,
+                learner.collect_with_line_rewards if config.paid == "by_line" else learner.collect,
                 (optimizer, critic_optimizer),
                 reinforce_settings,
                 mean,

@@ -13,7 +13,7 @@ import torch
 from tasks.algorithms.common.errors import TrainingError
 from tasks.algorithms.common.optimizer import Optimizer, OptimizerSettings
 from tasks.algorithms.language import sft
-from tasks.algorithms.language.experience import check_rewards, select_best_per_prompt
+from tasks.algorithms.language.experience import check_rewards_and_logps, select_best_per_prompt
 from tasks.algorithms.language.sequences import count_batches, iterate_shuffled_batches, make_sequence_batch
 from tasks.common import models, processes, tables
 from tasks.common.checkpoints import open_resumable_training
@@ -110,7 +110,7 @@ def sample_best_answers(
         try:
             experience = drawn.sample(indices, config.samples, start)
             record_metrics(drawn.judge.seconds(), step)
-            check_rewards(experience)
+            check_rewards_and_logps(experience)
             drawn.check_unjudged_share(indices, experience)
         except TrainingError as error:
             raise TrainingError(f"rejection_sft: sampling: step {step}: {error}") from None

@@ -111,7 +111,7 @@ def build_untrained_reward_model(
         classifier = reward_model_files.load_classifier(policy, new=["score.weight"], dtype=dtype, outputs=outputs)
         reward_model_files.set_reward_config(classifier, config.objective, config.step_score, tokenizer)
         classifier.config.pad_token_id = tokenizer.pad_token_id
-        reward_model.initialise_head(classifier, generator)
+        reward_model.initialise_score_head(classifier, generator)
         return classifier
     model = models.load_model(policy, dtype)
     reward_model_files.set_reward_config(model, config.objective, config.step_score, tokenizer)

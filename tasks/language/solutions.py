@@ -96,7 +96,7 @@ def load_judged_solutions(config: SolutionsConfig, judgements: Path, tokenizer: 
     judged_items = people.collect_judged_solutions(judgement_log.read_judgement_record(judgements))
     if (missing := config.minimum - len(judged_items)) > 0:
         raise WaitingError(f"waiting for {missing} more: posttrain label --mode steps")
-    tokens = [people.get_answer_tokens(tokenizer, item.answers[0]) for item, _ in judged_items]
+    tokens = [people.get_or_encode_answer_tokens(tokenizer, item.answers[0]) for item, _ in judged_items]
     return [
         {
             "solution_id": f"{item.prompt_id}/{item.item}",

@@ -64,7 +64,7 @@ def read_memory_sections() -> dict[str, Any]:
         module = import_module(f"tasks.language.configs.{name}")
         kind = getattr(module, "".join(map(str.title, name.split("_"))) + "Config")
         try:
-            sections[name] = kind.from_yaml(data[name])
+            sections[name] = kind.parse_section(data[name])
         except (ValidationError, LookupError, TypeError):
             sections[name] = read_section(name, kind)  # says in one line what is wrong
     return sections
@@ -74,19 +74,19 @@ def build_memory_plan(stage: str, sections: Mapping[str, Any], flags: argparse.N
     """The plan of one stage."""
     if flags.lectures and stage not in terms.LECTURES:
         raise ConfigError(f"--lectures: they count {' and '.join(terms.LECTURES)}, not {stage}")
-    shape = sources.resolve_model_shape(flags.model) if flags.model else sources.get_starting_model_shape(sections)
+    shape = sources.resolve_model_shape(flags.model) if flags.model else sources.resolve_starting_model_shape(sections)
     options = MemoryOptions(
         flags.precision, flags.lora_rank, flags.sequence, flags.batch,
         flags.micro_batch, flags.checkpointing, flags.lectures,
     )  # fmt: skip
     work = build_workload(stage, shape, sections, options)
     if work.scorer is not None and not flags.model:
-        work = replace(work, scorer=sources.get_reward_model_shape(sections, stage, shape))
+        work = replace(work, scorer=sources.resolve_reward_model_shape(sections, stage, shape))
     devices, gpu, shard = sources.read_stage_resources(stage)
     device_memory = (
         sources.parse_memory_size(flags.device_memory)
         if flags.device_memory
-        else sources.get_smallest_gpu_memory()
+        else sources.measure_smallest_gpu_memory()
         if gpu
         else None
     )
@@ -99,10 +99,10 @@ def build_memory_plan(stage: str, sections: Mapping[str, Any], flags: argparse.N
         import_module(
             f"tasks.language.{stage}"
         )  # so that this process is as large as the stage's before it has a model
-    return Plan(work, sources.get_machine_memory() // work.devices, sources.get_resident_memory())
+    return Plan(work, sources.get_machine_memory() // work.devices, sources.measure_resident_memory())
 
 
-def format_plan_table(stage_plan: Plan, lectures: bool) -> Iterator[str]:
+def iterate_plan_table_lines(stage_plan: Plan, lectures: bool) -> Iterator[str]:
     """The lines of one stage's table."""
     work = stage_plan.work
     over = (
@@ -135,7 +135,7 @@ def format_plan_table(stage_plan: Plan, lectures: bool) -> Iterator[str]:
         )
 
 
-def build_plan_json(stage_plan: Plan, lectures: bool) -> dict[str, Any]:
+def build_plan_record(stage_plan: Plan, lectures: bool) -> dict[str, Any]:
     """The same for other programs; bytes as numbers."""
     parts = [term._asdict() for term in stage_plan.terms]
     description = {
@@ -200,10 +200,10 @@ def iterate_memory_report_lines(flags: argparse.Namespace) -> Iterator[str]:
                 )
                 yield f"{stage_plan.work.stage} needs {need}: {stage_plan.change()}"
     elif flags.json:
-        yield json.dumps([build_plan_json(stage_plan, flags.lectures) for stage_plan in plans])
+        yield json.dumps([build_plan_record(stage_plan, flags.lectures) for stage_plan in plans])
     elif flags.stages:
         for stage_plan in plans:
-            yield from format_plan_table(stage_plan, flags.lectures)
+            yield from iterate_plan_table_lines(stage_plan, flags.lectures)
     else:
         for stage_plan in plans:
             need = (

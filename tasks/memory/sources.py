@@ -35,7 +35,7 @@ def resolve_model_shape(text: str) -> Shape:
     )
 
 
-def get_starting_model_shape(sections: Mapping[str, Any]) -> Shape:
+def resolve_starting_model_shape(sections: Mapping[str, Any]) -> Shape:
     """The model that the flow starts from: as it stands in data/pretrained, or as params.yaml describes it."""
     pretrained = sections["pretrained"]
     made = Path("data/pretrained")
@@ -58,7 +58,7 @@ def get_starting_model_shape(sections: Mapping[str, Any]) -> Shape:
     )
 
 
-def get_reward_model_shape(sections: Mapping[str, Any], stage: str, policy: Shape) -> Shape:
+def resolve_reward_model_shape(sections: Mapping[str, Any], stage: str, policy: Shape) -> Shape:
     """The reward model of a stage where it is there already, otherwise one of the policy's shape."""
     folder = Path(getattr(sections[stage], "reward_model_path", ""))
     return shapes.read_shape_from_folder(folder) if (folder / "config.json").is_file() else policy
@@ -100,7 +100,7 @@ def parse_memory_size(text: str) -> int:
     return round(float(match[1]) * UNITS[match[2].lower()])
 
 
-def get_smallest_gpu_memory() -> int | None:
+def measure_smallest_gpu_memory() -> int | None:
     """Bytes of the smallest GPU that is visible, by its driver; None without one, or where POSTTRAIN_DEVICE asks for
     the CPU.
     """
@@ -127,7 +127,7 @@ def get_machine_memory() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def get_resident_memory() -> int:
+def measure_resident_memory() -> int:
     """Bytes that this process holds now; 0 where the system does not tell."""
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[1])

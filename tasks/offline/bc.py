@@ -42,7 +42,7 @@ def _build_bc_learner(
     optimizer = Adam(policy.parameters(), config.learning_rate)
     source: Transitions | Relabelled = data
     if config.relabel != "none":
-        source = Relabelled(data, simulators.get_environment_goals(dataset.environment), config.relabel, share=1.0)
+        source = Relabelled(data, simulators.build_environment_goals(dataset.environment), config.relabel, share=1.0)
     steps = bc.fit(policy, optimizer, source, batch_size=config.batch_size, generator=generator)
     return Learner(policy, {"policy": policy, "optimizer": optimizer}, steps)
 

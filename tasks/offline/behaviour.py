@@ -27,7 +27,7 @@ from tasks.algorithms.offline.networks.actors import Behaviour, Sampled, Tanh
 from tasks.common import tables
 from tasks.common.errors import DataError
 from tasks.common.estimates import bootstrap_mean
-from tasks.common.tracking import record_training_rows
+from tasks.common.tracking import run_and_record_training
 from tasks.offline.configs.behaviour import BehaviourConfig, BehaviourTraining
 from tasks.offline.datasets import dataset_files
 from tasks.offline.datasets.episodes import Episode
@@ -88,7 +88,7 @@ def run(config: BehaviourConfig, environment_files: Path, out: Path) -> Metrics:
     if training.steps:
         collector = VectorCollector(environment, config.copies, config.seed)
         updates = max(1, training.steps // (config.copies * config.horizon))
-        rows = record_training_rows(
+        rows = run_and_record_training(
             _train_ppo(config, training, environment, policy, collector, checkpoints, updates), updates
         )
         collector.close()

@@ -51,7 +51,9 @@ def _build_dt_learner(
     generator: torch.Generator,
 ) -> Learner:
     device = dataset.transitions.device
-    trunk, words = _build_trunk(config, 3 * dataset_config.context, variant.init, language, generator, device)
+    trunk, words = _make_initialized_trunk(
+        config, 3 * dataset_config.context, variant.init, language, generator, device
+    )
     episodes = EpisodeWindows(dataset.transitions, dataset_config.context)
     model = dt.DecisionTransformer(
         dataset.spaces,
@@ -69,7 +71,7 @@ def _build_dt_learner(
         words = words or text_pretraining.make_text_model(vocabulary, trunk.width, config.text.length)
         learned.append(words)
         rows = text_pretraining.iterate_random_text_rows(stream, config.text.rows, config.text.length, generator)
-        auxiliary = partial(_compute_next_text_loss, words, trunk, rows, device)
+        auxiliary = partial(_compute_loss_of_next_text_rows, words, trunk, rows, device)
     learned.to(device)
     optimizer = _make_optimizer(config, learned, config.learning_rate, config.steps, config.warmup)
     batches = episodes.batches(config.batch_size, generator)
@@ -77,7 +79,7 @@ def _build_dt_learner(
     return Learner(model, {"model": learned, "optimizer": optimizer}, steps)
 
 
-def _build_trunk(
+def _make_initialized_trunk(
     config: DecisionTransformerConfig,
     window: int,
     init: Init,
@@ -138,7 +140,7 @@ def _pretrain_on_markov_chain(
         optimizer.step(words.loss(trunk, rows.to(device)))
 
 
-def _compute_next_text_loss(
+def _compute_loss_of_next_text_rows(
     words: text_pretraining.Text, trunk: trunks.Trunk, rows: Iterator[Tensor], device: torch.device
 ) -> Tensor:
     return words.loss(trunk, next(rows).to(device))

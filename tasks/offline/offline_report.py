@@ -45,7 +45,7 @@ def run(config: OfflineReportConfig, returns: Path, out: Path) -> Metrics:
         verdicts.judge_offline_expectation(expectation.higher, expectation.lower, expectation.dataset, first, data)
         for expectation in config.expectations
     ]
-    beliefs = [belief for scores in measured for belief in results.build_beliefs(scores)]
+    beliefs = [belief for scores in measured for belief in results.build_value_comparisons(scores)]
     together = aggregates.aggregate_over_datasets(first, data)
     sentence, *more = [*verdicts.summarize_verdicts(judged), *format_best_variants(first, data, config.best_by)]
     view = {

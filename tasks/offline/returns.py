@@ -78,7 +78,7 @@ def run(config: ReturnsConfig, policies: Path, transitions: Path, out: Path) -> 
     lines = [
         line
         for variant_seed in iterate_with_progress(variant_seeds, len(variant_seeds))
-        for line in _play_policy_with_targets(config, dataset.environment, policies, *variant_seed)
+        for line in _iterate_policy_evaluations(config, dataset.environment, policies, *variant_seed)
     ]
     tables.write_table(PlayedEpisodes, _build_episode_table(lines), out / EPISODES)
     values, fits = _estimate_values(config, dataset, lines)
@@ -97,7 +97,7 @@ def run(config: ReturnsConfig, policies: Path, transitions: Path, out: Path) -> 
     return _compute_metrics(dataset, lines)
 
 
-def _play_policy_with_targets(
+def _iterate_policy_evaluations(
     config: ReturnsConfig, environment: str, policies: Path, variant: str, seed: int
 ) -> Iterator[EvaluatedPolicy]:
     """One policy, played with each of its targets."""

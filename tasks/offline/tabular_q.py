@@ -6,7 +6,7 @@ import pandas as pd
 
 from tasks.algorithms.offline import tabular_q
 from tasks.common.errors import DataError
-from tasks.common.tracking import record_training_rows
+from tasks.common.tracking import run_and_record_training
 from tasks.offline.configs.tabular_q import TabularQConfig
 from tasks.offline.datasets.dataset_files import read_offline_dataset
 from tasks.offline.environments.rollouts import EVALUATION_SEED, play_seeded_episodes, wrap_as_player
@@ -34,7 +34,7 @@ def run(config: TabularQConfig, transitions: Path, out: Path) -> Metrics:
     except tabular_q.TooManyStates as error:
         raise DataError(f"data set {dataset.name}: {error} (tabular_q.states); dqn has no such limit") from None
     sweeps = list(tabular_q.fit(policy, dataset.transitions, states, next_states, config.tolerance))
-    rows = [{"step": number, **row} for number, row in enumerate(record_training_rows(sweeps, len(sweeps)), 1)]
+    rows = [{"step": number, **row} for number, row in enumerate(run_and_record_training(sweeps, len(sweeps)), 1)]
     files.save_policy(policy, out / config.variant / "seed-0")
     played = play_seeded_episodes(
         dataset.environment, wrap_as_player(policy), config.evaluate_episodes, EVALUATION_SEED

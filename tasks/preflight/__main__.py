@@ -47,7 +47,7 @@ def read_preflight_sections(params: Path = PARAMS) -> dict[str, Config]:
     modules = {name: f"tasks.language.configs.{name}" for name in (*SECTIONS, *PAIRWISE, *POLICIES)}
     modules |= {
         name: f"tasks.{flow}.configs.{name}" for name, flow in OTHERS.items()
-    } | extensions.list_extension_sections()
+    } | extensions.map_extension_sections_to_modules()
     for name, module in modules.items():
         kind = getattr(import_module(module), "".join(map(str.title, name.split("_"))) + "Config")
         section_configs[name] = read_section(name, kind, params)
@@ -64,15 +64,15 @@ def iterate_language_checks(
     from tasks.preflight import estimates, examples, model_trial, rewards, tokens
 
     at_work = {name.partition("@")[0] for name in stages}
-    if not at_work.intersection((*SECTIONS, *PAIRWISE, *POLICIES, *extensions.list_extension_sections())):
+    if not at_work.intersection((*SECTIONS, *PAIRWISE, *POLICIES, *extensions.map_extension_sections_to_modules())):
         return
     if section_configs["pretrained"].init != "scratch":
-        yield from model_trial.try_starting_model(section_configs["pretrained"])
+        yield from model_trial.iterate_model_trial_lines(section_configs["pretrained"])
     sampled = examples.load_prompt_examples(section_configs) if at_work.intersection(POLICIES) else []
     tested = examples.load_test_examples(section_configs) if "evaluate" in at_work else []
     shown = examples.load_demonstration_examples(section_configs)
     compared = examples.load_pair_examples(section_configs)
-    yield from examples.format_test_leakage(shown, compared, sampled, tested)
+    yield from examples.iterate_test_leakage_lines(shown, compared, sampled, tested)
     for section in POLICIES:
         if section in at_work:
             yield from rewards.iterate_reward_trial_lines(section, section_configs[section], sampled)
@@ -81,7 +81,7 @@ def iterate_language_checks(
         yield "no tokenizer yet: `posttrain run tokenizer` makes it, and then lengths and masks can be checked"
         return
     tokenizer, context = loaded
-    if chat.get_fixed_date_template(tokenizer) != tokenizer.chat_template:
+    if chat.build_fixed_date_template(tokenizer) != tokenizer.chat_template:
         yield (
             f"the chat template writes today's date: in all stages it is {chat.TODAY:%d %b %Y}, so that outs do "
             "not vary with the day"
@@ -89,7 +89,7 @@ def iterate_language_checks(
     marked = f"trained tokens {'in green' if colours else 'in brackets'}"
     work: dict[str, tuple[int, float]] = {}  # section: its examples, and the tokens of a typical one
     if "sft" in at_work and shown:
-        lengths, notes = tokens.check_demonstration_lengths(tokenizer, shown, section_configs["sft"], context)
+        lengths, notes = tokens.measure_demonstration_lengths(tokenizer, shown, section_configs["sft"], context)
         work["sft"] = len(shown), statistics.median(lengths)
         example = encode_demonstration(
             tokenizer, shown[0]["messages"], shown[0]["text"], section_configs["sft"].learn_end
@@ -101,7 +101,7 @@ def iterate_language_checks(
         yield "no demonstrations yet: `posttrain run demonstrations` makes them"
     learning = [section for section in PAIRWISE if section in at_work and is_trained_on_pairs(section_configs[section])]
     for section in learning if compared else ():
-        lengths, line = tokens.check_pair_lengths(tokenizer, compared, section, section_configs[section], context)
+        lengths, line = tokens.measure_pair_lengths(tokenizer, compared, section, section_configs[section], context)
         work[section] = len(compared), statistics.median(lengths)
         yield line
         for side, shown_pair in zip(
@@ -119,11 +119,11 @@ def iterate_language_checks(
     ):
         asking = {name: section_configs[name] for name in sections if name in at_work}
         if asking and rows:
-            lengths, notes = tokens.check_prompt_token_lengths(tokenizer, what, rows, asking, context)
+            lengths, notes = tokens.measure_prompt_lengths(tokenizer, what, rows, asking, context)
             work |= {name: (len(rows), statistics.median(lengths)) for name in asking}
             yield from notes
     yield from estimates.iterate_cost_estimate_lines(
-        section_configs, stages, sources.get_starting_model_shape(section_configs), work
+        section_configs, stages, sources.resolve_starting_model_shape(section_configs), work
     )
 
 
@@ -163,11 +163,11 @@ def main() -> None:
     arguments = parser.parse_args()
     try:
         section_configs = read_preflight_sections(arguments.params)
-        for line in user_files.check_user_files(section_configs, arguments.stages, later=not arguments.needed):
+        for line in user_files.iterate_user_file_checks(section_configs, arguments.stages, later=not arguments.needed):
             print(line, flush=True)
         if not arguments.data:
             for line in chain(
-                trials.run_environment_trials(arguments.params, arguments.stages),
+                trials.iterate_environment_trial_lines(arguments.params, arguments.stages),
                 iterate_language_checks(section_configs, arguments.stages, sys.stdout.isatty()),
             ):
                 print(line, flush=True)

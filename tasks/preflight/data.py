@@ -26,24 +26,24 @@ TASKS = Path(__file__).parents[1]
 LARGE = 200 * 2**20  # bytes; larger files are left to the stages
 
 
-def check_data_sources(configs: Configs, stages: Collection[str]) -> Iterator[str]:
+def iterate_data_source_checks(configs: Configs, stages: Collection[str]) -> Iterator[str]:
     """A line for each source of data among `stages`, which will run; ConfigError or DataError for the first fault.
 
     A stage's own output cannot be read before it is there, nor can a data set of a hub be without downloading it.
     """
-    yield from _check_training_problems(configs, stages)
+    yield from _iterate_training_problem_checks(configs, stages)
     config = configs["corpus"]
     if "corpus" in stages and config.source == "files" and should_read_before_run(config.path):
         yield f"corpus: {len(corpus.read_documents(Path(config.path))):,} texts from {config.path}"
     config = configs["demonstrations"]
     if "demonstrations" in stages and config.source in ("files", "people") and should_read_before_run(config.path):
-        rows, omissions = demonstrations.read_demonstrations(config, Path(config.path))
+        rows, omissions = demonstrations.read_or_fetch_demonstrations(config, Path(config.path))
         yield from omissions.lines("demonstrations")
         check_message_roles(configs, rows, config.path)
         train, held_out = demonstrations.split_demonstrations(config, rows, config.path)
         yield f"demonstrations: {len(train):,} to learn from and {len(held_out):,} held out from {config.path}"
     if "preferences" in stages:
-        yield from _check_preferences(configs)
+        yield from _iterate_preference_checks(configs)
     config = configs["solutions"]
     if "solutions" in stages and config.source == "people" and should_read_before_run(config.judgements):
         judged = people.collect_judged_solutions(judgement_log.read_judgement_record(Path(config.judgements)))
@@ -62,19 +62,19 @@ def check_data_sources(configs: Configs, stages: Collection[str]) -> Iterator[st
         if dataset.source == "file" and should_read_before_run(str(Path(config.path) / dataset.location)):
             rows = [
                 mixture.make_dataset_prompt(dataset, row)
-                for row in mixture.read_dataset_problems(config, dataset, Path(), Path(config.path))
+                for row in mixture.read_or_fetch_dataset_problems(config, dataset, Path(), Path(config.path))
             ]
             check_reward_inputs(configs, stages, rows, Path(config.path) / dataset.location)
             yield f"mixture: {len(rows):,} prompts in {dataset.name}{_format_unknown_role_note(configs, rows)}"
     if "evaluate" in {name.partition("@")[0] for name in stages}:
-        yield from _check_test_problems(configs)
+        yield from _iterate_test_problem_checks(configs)
 
 
-def _check_test_problems(configs: Configs) -> Iterator[str]:
+def _iterate_test_problem_checks(configs: Configs) -> Iterator[str]:
     """What files of test problems and of pairs that are judged hold."""
     config = configs["evaluate"]
     if config.source == "files" and should_read_before_run(config.path):
-        table = test_sets.read_test_problems(config, Path(), Path(config.path))
+        table = test_sets.read_or_fetch_test_problems(config, Path(), Path(config.path))
         answered = int((table["answer"] != "").sum())
         note = "; without an answer to each nothing is counted as right or wrong" if 0 < answered < len(table) else ""
         yield (
@@ -89,7 +89,7 @@ def _check_test_problems(configs: Configs) -> Iterator[str]:
         yield f"evaluate: {len(pairs):,} pairs to be judged from {config.pairs_path}{strange}"
 
 
-def _check_preferences(configs: Configs) -> Iterator[str]:
+def _iterate_preference_checks(configs: Configs) -> Iterator[str]:
     """What files of pairs hold, and how much people have judged."""
     config: PreferencesConfig = configs["preferences"]
     path = config.path if config.source == "files" else config.pairs_path
@@ -114,7 +114,7 @@ def _format_missing_judgements(judgements: int, mode: str = "") -> str:
     return f"; waiting for {judgements} more: posttrain label{mode}" if judgements > 0 else ""
 
 
-def _check_training_problems(configs: Configs, stages: Collection[str]) -> Iterator[str]:
+def _iterate_training_problem_checks(configs: Configs, stages: Collection[str]) -> Iterator[str]:
     """What is known of the training problems before they are there: by the user's files, or by the card of a hub
     set.
     """
@@ -134,7 +134,8 @@ def _check_training_problems(configs: Configs, stages: Collection[str]) -> Itera
     elif should_read_before_run(config.path):
         raw = Path(config.path)
         parts = [
-            problem_forms.parse_problems(read_file(problems.find_split_file(raw, name))) for name in ("train", "test")
+            problem_forms.parse_problems(read_file(problems.get_split_file_path(raw, name)))
+            for name in ("train", "test")
         ]
         splits, _ = problems.split_problems(config, parts[0], parts[1])
         count = len(splits["train"])
@@ -148,7 +149,7 @@ def _check_training_problems(configs: Configs, stages: Collection[str]) -> Itera
 def check_message_roles(configs: Configs, rows: Iterable[Record], source: str | Path) -> None:
     """DataError where a conversation has turns that the tokenizer of a model from scratch has no token for."""
     for row in rows:
-        for number, role in enumerate(_list_message_roles(configs, row["messages"]), 1):
+        for number, role in enumerate(_list_roles_if_from_scratch(configs, row["messages"]), 1):
             if role not in SIDES:
                 raise DataError(
                     f"{source}: {row['demonstration_id']}: message {number} ({role}): a model from "
@@ -159,13 +160,13 @@ def check_message_roles(configs: Configs, rows: Iterable[Record], source: str | 
 
 def _format_unknown_role_note(configs: Configs, rows: Collection[Record]) -> str:
     """What a model from scratch makes of turns before the prompts that it has no token for."""
-    count = sum(not SIDES.issuperset(_list_message_roles(configs, row.get("history"))) for row in rows)
+    count = sum(not SIDES.issuperset(_list_roles_if_from_scratch(configs, row.get("history"))) for row in rows)
     return (
         f"; in {count:,} of them a model from scratch reads turns before the prompt as the assistant's" if count else ""
     )
 
 
-def _list_message_roles(configs: Configs, turns: str | None) -> list[str]:
+def _list_roles_if_from_scratch(configs: Configs, turns: str | None) -> list[str]:
     """The roles of a row's turns where the model is one from scratch; none for another, whose template knows its
     own.
     """

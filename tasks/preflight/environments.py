@@ -22,7 +22,7 @@ def find_environment_kind(environment: str) -> Kind | None:
 
 def _has_goals(environment: str) -> bool:
     try:
-        simulators.get_environment_goals(environment)
+        simulators.build_environment_goals(environment)
     except DataError:
         return False
     return True

@@ -26,7 +26,7 @@ def load_demonstration_examples(configs: Configs) -> list[Record]:
     config = configs["demonstrations"]
     if config.source in ("files", "people") and should_read_before_run(config.path):
         return demonstrations.split_demonstrations(
-            config, demonstrations.read_demonstrations(config, Path(config.path))[0], config.path
+            config, demonstrations.read_or_fetch_demonstrations(config, Path(config.path))[0], config.path
         )[0]
     return _read_existing_table(Demonstrations, Path("data/demonstrations/train.parquet"))
 
@@ -57,7 +57,7 @@ def load_prompt_examples(configs: Configs) -> list[Record]:
     datasets = [dataset for dataset in config.datasets if have_problems or dataset.source == "file"]
     if not datasets:
         return []
-    held_out = mixture.read_held_out_prompts(PROBLEMS) if have_problems else set()
+    held_out = mixture.read_held_out_prompt_keys(PROBLEMS) if have_problems else set()
     rows, validation, _ = mixture.draw_prompt_mixture(
         config.model_copy(update={"datasets": datasets}), held_out, PROBLEMS, Path(config.path)
     )
@@ -75,10 +75,10 @@ def load_test_examples(configs: Configs) -> list[Record]:
     path = {"files": Path(config.path), "problems": PROBLEMS / "test.parquet"}.get(config.source)
     if path is None or not path.exists() or not is_small_enough_to_read(path):
         return []
-    return tables.list_records(test_sets.read_test_problems(config, PROBLEMS, Path(config.path)))
+    return tables.list_records(test_sets.read_or_fetch_test_problems(config, PROBLEMS, Path(config.path)))
 
 
-def format_test_leakage(
+def iterate_test_leakage_lines(
     shown: Sequence[Record], pairs: Sequence[Record], prompts: Sequence[Record], tests: Sequence[Record]
 ) -> Iterator[str]:
     """A line that says how many of the test prompts are trained on, by where; none where nothing is known of either."""

@@ -16,7 +16,7 @@ def import_preflight_modules() -> list[ModuleType]:
     return import_extension_modules("preflight")
 
 
-def list_extension_sections() -> dict[str, str]:
+def map_extension_sections_to_modules() -> dict[str, str]:
     """Section -> the module of its Config."""
     return {
         section: f"{module.__package__}.configs.{section}"
@@ -25,7 +25,7 @@ def list_extension_sections() -> dict[str, str]:
     }
 
 
-def check_extension_sources(configs: Mapping[str, Any], stages: Collection[str]) -> Iterator[str]:
+def iterate_extension_checks(configs: Mapping[str, Any], stages: Collection[str]) -> Iterator[str]:
     """A line for each source of data of extensions; ConfigError or DataError for the first fault."""
     for module in import_preflight_modules():
         yield from module.read(configs, stages)

@@ -35,18 +35,18 @@ class LargeSource:
     rows: Callable[[Path], list[Any]]
 
 
-def check_large_sources(configs: Configs, stages: Collection[str]) -> Iterator[str]:
+def iterate_large_source_checks(configs: Configs, stages: Collection[str]) -> Iterator[str]:
     """A line for each source of `stages` that is too large to be read whole; StageError for the first fault in the part
     that is read.
     """
     at_work = {name.partition("@")[0] for name in stages}
-    for source in iterate_large_sources(configs):
+    for source in iterate_configured_sources(configs):
         path = str(source.path)
         if source.section in at_work and not is_stage_output(path) and not is_small_enough_to_read(source.path):
-            yield _check_first_rows(configs, stages, source)
+            yield _check_and_describe_first_rows(configs, stages, source)
 
 
-def iterate_large_sources(configs: Configs) -> Iterator[LargeSource]:
+def iterate_configured_sources(configs: Configs) -> Iterator[LargeSource]:
     """The files of all sections, with the readers of their stages; what is asked of a set as a whole cannot be asked of
     a part.
     """
@@ -65,7 +65,7 @@ def iterate_large_sources(configs: Configs) -> Iterator[LargeSource]:
         yield LargeSource(
             "demonstrations",
             Path(demonstrated.path),
-            lambda path: demonstrations.read_demonstrations(demonstrated, path)[0],
+            lambda path: demonstrations.read_or_fetch_demonstrations(demonstrated, path)[0],
         )
     if "files" in pairs.sources:
         path = pairs.path if pairs.source == "files" else pairs.pairs_path
@@ -86,7 +86,7 @@ def _read_problems(path: Path) -> list[Record]:
     return [
         row
         for name in ("train", "test")
-        for row in problem_forms.parse_problems(read_file(problems.find_split_file(path, name)))
+        for row in problem_forms.parse_problems(read_file(problems.get_split_file_path(path, name)))
     ]
 
 
@@ -95,7 +95,7 @@ def _read_pairs(path: Path) -> list[Record]:
 
 
 def _read_test_problems(configs: Configs, path: Path) -> list[Any]:
-    return list(test_sets.read_test_problems(configs["evaluate"], Path(), path).to_dict("records"))
+    return list(test_sets.read_or_fetch_test_problems(configs["evaluate"], Path(), path).to_dict("records"))
 
 
 def _make_prompt_reader(configs: Configs, dataset: Any) -> Callable[[Path], list[Record]]:
@@ -103,13 +103,13 @@ def _make_prompt_reader(configs: Configs, dataset: Any) -> Callable[[Path], list
         moved = dataset.model_copy(update={"location": path.name})
         return [
             mixture.make_dataset_prompt(moved, row)
-            for row in mixture.read_dataset_problems(configs["mixture"], moved, Path(), path.parent)
+            for row in mixture.read_or_fetch_dataset_problems(configs["mixture"], moved, Path(), path.parent)
         ]
 
     return rows
 
 
-def _check_first_rows(configs: Configs, stages: Collection[str], source: LargeSource) -> str:
+def _check_and_describe_first_rows(configs: Configs, stages: Collection[str], source: LargeSource) -> str:
     files = [source.path] if source.path.is_file() else [*source.path.rglob("*")]
     size = sum(file.stat().st_size for file in files if file.is_file())
     unit, large = next(((unit, scale) for unit, scale in SIZES.items() if size >= scale), ("bytes", 1))

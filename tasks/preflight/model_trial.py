@@ -67,12 +67,12 @@ class Trial:
             yield f"model: not tried: {', '.join([*late, *self.left])}"
 
 
-def find_length_thresholds(config: Mapping[str, Any]) -> list[Threshold]:
+def list_length_thresholds(config: Mapping[str, Any]) -> list[Threshold]:
     """Those that a config (as a dictionary) names at any depth, from the shortest on; of equal lengths the first."""
     keys: dict[int, str] = {}
     for key, value in config.items():
         if isinstance(value, Mapping):
-            keys |= {length: name for length, name in reversed(find_length_thresholds(value)) if length not in keys}
+            keys |= {length: name for length, name in reversed(list_length_thresholds(value)) if length not in keys}
         elif KEYS.search(str(key)) and not OTHERS.search(str(key)) and type(value) is int and value > 0:
             keys.setdefault(value, key)
     return [Threshold(length, keys[length]) for length in sorted(keys)]
@@ -82,7 +82,7 @@ def plan_trial(config: Any) -> Trial:
     """Of a model's config, that of its text."""
     text = config.get_text_config()
     positions = getattr(text, "max_position_embeddings", None)
-    config_thresholds = find_length_thresholds(text.to_dict())
+    config_thresholds = list_length_thresholds(text.to_dict())
     short = not any(
         threshold.length < SHORT + BEFORE + BEYOND for threshold in config_thresholds
     )  # else the first prompt is beyond one already
@@ -97,7 +97,7 @@ def plan_trial(config: Any) -> Trial:
     return trial
 
 
-def describe_loaded_model(model: Any, tokenizer: Tokenizer) -> Iterator[str]:
+def iterate_loaded_model_lines(model: Any, tokenizer: Tokenizer) -> Iterator[str]:
     """A line each on its positions, its rows without a token, and how its texts and answers end."""
     from tasks.common import models
     from tasks.language.data import chat
@@ -209,7 +209,7 @@ def try_planned_thresholds(model: Any, tokenizer: Tokenizer, name: str, trial: T
         trial.agreed.append(threshold)
 
 
-def try_starting_model(config: Any) -> Iterator[str]:
+def iterate_model_trial_lines(config: Any) -> Iterator[str]:
     """What the trial of the model of the section `pretrained` says; DataError or ConfigError with one line where it
     fails.
     """
@@ -240,8 +240,8 @@ def try_starting_model(config: Any) -> Iterator[str]:
         loaded, tokenizer = starting_model.load_model_from_folder(
             folder, f"params.yaml: pretrained.{'path' if config.init == 'directory' else 'hub_id'}"
         )
-        model = models.place_on_device(loaded, tokenizer)
-        notes = [*describe_loaded_model(model, tokenizer)]
+        model = models.prepare_model_on_device(loaded, tokenizer)
+        notes = [*iterate_loaded_model_lines(model, tokenizer)]
         trial = plan_trial(model.config)
         try_planned_thresholds(model, tokenizer, name, trial)
     yield from notes

@@ -18,7 +18,7 @@ from tasks.offline.policies.behaviour_folder import UNKNOWN
 from tasks.preflight.data import is_small_enough_to_read, should_read_before_run
 
 
-def check_offline_datasets(
+def iterate_offline_dataset_checks(
     behaviour: BehaviourConfig, config: TransitionsConfig, stages: Collection[str]
 ) -> Iterator[str]:
     """A line for each thing to be said of imports among `stages`, which will run; DataError for the first fault in
@@ -32,12 +32,12 @@ def check_offline_datasets(
         environment = names[dataset.environment]
         imports = dataset.source in transitions.IMPORTS and f"transitions@{name}" in stages
         if imports and not is_environment_not_made_yet(environment):
-            yield from _check_imported_dataset(
+            yield from _iterate_imported_dataset_checks(
                 config, name, dataset, environment, trained=behaviour.environments[dataset.environment].steps > 0
             )
 
 
-def _check_imported_dataset(
+def _iterate_imported_dataset_checks(
     config: TransitionsConfig, name: str, dataset: EpisodeDataset, environment: str, *, trained: bool
 ) -> Iterator[str]:
     """What one data set holds; of a large one its metadata alone are read."""

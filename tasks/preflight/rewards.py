@@ -21,7 +21,7 @@ HUGE = 100_000  # characters
 HOSTILE = "\\boxed{9**9**9**9}\n\x1b[2J\x00<|end|> #### " + "(" * 2000
 
 
-def try_reward_on_answers(
+def iterate_reward_trials(
     name: str, row: Mapping[str, Any], columns: Mapping[str, Any], config: Any
 ) -> Iterator[tuple[str, float, float]]:
     """(answer, reward, seconds) for each of the four answers, a reference where there is one; the reward is nan where
@@ -62,6 +62,6 @@ def iterate_reward_trial_lines(section: str, config: Any, rows: Sequence[Mapping
             columns = dict.fromkeys(chain.from_iterable(further)) | further[0]
             trials = [
                 f"{what} {'none' if math.isnan(value) else f'{value:.2f}'} ({1000 * seconds:.0f} ms)"
-                for what, value, seconds in try_reward_on_answers(name, policy_rows[0], columns, config)
+                for what, value, seconds in iterate_reward_trials(name, policy_rows[0], columns, config)
             ]
             yield f"{section}.reward {name}: {', '.join(trials)}"

@@ -48,7 +48,7 @@ def split_into_spans(tokenizer: Tokenizer, tokens: Sequence[int], learned: Seque
     return Spans([(tokenizer.decode(run, skip_special_tokens=False), trained) for run, trained in parts])
 
 
-def check_demonstration_lengths(
+def measure_demonstration_lengths(
     tokenizer: Tokenizer, rows: Sequence[Mapping[str, str]], config: Any, context: int | None
 ) -> tuple[list[int], list[str]]:
     """Lengths of demonstrations, and lines on them and their mask; DataError where a row has nothing to learn, does not
@@ -77,12 +77,12 @@ def check_demonstration_lengths(
             "learn to stop"
         ),
         f"demonstrations: {_format_length_range(lengths)} "
-        f"tokens{_check_lengths_above_limit(lengths, 'sft', config, context)}",
+        f"tokens{_describe_lengths_above_limit(lengths, 'sft', config, context)}",
     ]
     return _cap_lengths(lengths, config), lines
 
 
-def check_pair_lengths(
+def measure_pair_lengths(
     tokenizer: Tokenizer, rows: Sequence[Mapping[str, Any]], section: str, config: Any, context: int | None
 ) -> tuple[list[int], str]:
     """Lengths of pairs, each the prompt with its longer response, and a line on them; DataError where one does not
@@ -97,7 +97,7 @@ def check_pair_lengths(
     return (
         _cap_lengths(lengths, config),
         f"{section}: pairs of {_format_length_range(lengths)} "
-        f"tokens{_check_lengths_above_limit(lengths, section, config, context)}",
+        f"tokens{_describe_lengths_above_limit(lengths, section, config, context)}",
     )
 
 
@@ -123,7 +123,7 @@ def encode_first_fitting_pair(tokenizer: Tokenizer, rows: Sequence[Mapping[str, 
     return []
 
 
-def check_prompt_token_lengths(
+def measure_prompt_lengths(
     tokenizer: Tokenizer, what: str, rows: Sequence[Mapping[str, Any]], sections: Mapping[str, Any], context: int | None
 ) -> tuple[list[int], list[str]]:
     """Lengths of prompts, and lines on them and their references, for the sections that answer them.
@@ -168,7 +168,7 @@ def _cap_lengths(lengths: Sequence[int], config: Any) -> list[int]:
     return [min(length, config.max_length or length) for length in lengths]
 
 
-def _check_lengths_above_limit(lengths: Sequence[int], section: str, config: Any, context: int | None) -> str:
+def _describe_lengths_above_limit(lengths: Sequence[int], section: str, config: Any, context: int | None) -> str:
     """What becomes of those above the section's max_length; DataError where there are more tokens than the model has
     positions.
     """

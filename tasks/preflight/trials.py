@@ -33,7 +33,7 @@ STAGES = ("behaviour", "expert_episodes")
 BEGINS = "tried: "  # how a line on standard error begins that names the environment whose turn it is
 
 
-def run_environment_trials(params: Path, stages: Collection[str]) -> Iterator[str]:
+def iterate_environment_trial_lines(params: Path, stages: Collection[str]) -> Iterator[str]:
     """What came of the environments that `stages` play in, a line each; DataError with one line for the first fault."""
     played = sorted(name for name in stages if name.partition("@")[0] in STAGES)
     if not played:
@@ -98,7 +98,7 @@ def try_agent_environment(kind: str, settings: Mapping[str, Any], seconds: float
     from tasks.agents.environments.user_environments import close_hosts
     from tasks.agents.playing.episode_files import World, play_expert_game
 
-    game = next(World(kind, dict(settings), seed, seconds).stream("train", seed))
+    game = next(World(kind, dict(settings), seed, seconds).iterate_games_from_seed("train", seed))
     expert = games.find_solver(game.environment)
     rewards = list[float]()
     done = False

@@ -36,7 +36,7 @@ SECTIONS = (*LEARNED_BY, "problems", "corpus", "evaluate")  # all of the core th
 MADE = Path("data")
 
 
-def check_user_files(configs: Configs, stages: Collection[str], later: bool = True) -> Iterator[str]:
+def iterate_user_file_checks(configs: Configs, stages: Collection[str], later: bool = True) -> Iterator[str]:
     """A line for each source of data of the `stages` that will run; StageError for the first fault that would end one
     of them.
 
@@ -47,28 +47,28 @@ def check_user_files(configs: Configs, stages: Collection[str], later: bool = Tr
     if at_work & {"behaviour", "transitions"}:
         from tasks.preflight import offline_datasets  # with the simulators
 
-        yield from offline_datasets.check_offline_datasets(configs["behaviour"], configs["transitions"], stages)
-    yield from _check_all_sources(configs, {*stages, *again})
+        yield from offline_datasets.iterate_offline_dataset_checks(configs["behaviour"], configs["transitions"], stages)
+    yield from _iterate_source_checks(configs, {*stages, *again})
     _check_made_rows(configs, at_work)
-    all_sections = (*SECTIONS, *extensions.list_extension_sections())
+    all_sections = (*SECTIONS, *extensions.map_extension_sections_to_modules())
     for section in all_sections if later and at_work & {*list_policy_names(), "reward_model"} else ():
         if section not in at_work | again:
             try:
-                for _ in _check_all_sources(configs, {section}):
+                for _ in _iterate_source_checks(configs, {section}):
                     pass
             except StageError as error:
                 yield f"no stage of this run reads it, but {section} would end with: {error}"
 
 
-def _check_all_sources(configs: Configs, stages: Collection[str]) -> Iterator[str]:
+def _iterate_source_checks(configs: Configs, stages: Collection[str]) -> Iterator[str]:
     for reader in READERS:
         yield from reader(configs, stages)
 
 
 READERS: tuple[Callable[[Configs, Collection[str]], Iterator[str]], ...] = (
-    large.check_large_sources,
-    data.check_data_sources,
-    extensions.check_extension_sources,
+    large.iterate_large_source_checks,
+    data.iterate_data_source_checks,
+    extensions.iterate_extension_checks,
 )
 
 
@@ -98,7 +98,7 @@ def _load_training_problems(configs: Configs, at_work: Collection[str]) -> list[
     skip = configs["mixture"].skip
     if config.source == "files" and should_read_before_run(config.path):
         parts = (
-            problem_forms.parse_problems(read_file(problems.find_split_file(Path(config.path), name)))
+            problem_forms.parse_problems(read_file(problems.get_split_file_path(Path(config.path), name)))
             for name in ("train", "test")
         )
         return problems.split_problems(config, *parts)[0]["train"][skip:]

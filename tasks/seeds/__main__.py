@@ -19,8 +19,8 @@ from tasks.language.reporting import comparing, scoreboard
 from tasks.language.reporting.differences import read_measures
 from tasks.language.reporting.over_seeds import (
     Measured,
-    average_results_over_problems,
     average_results_over_seeds,
+    average_seeds_with_problem_intervals,
     join_score_tables,
 )
 from tasks.language.reporting.scoreboard import Results
@@ -72,7 +72,7 @@ def write_multi_seed_report(folders: Mapping[str, Path], out: Path) -> str:
     seeds = {name: read_seed_folder(folder) for name, folder in folders.items()}
     each = [seed.results for seed in seeds.values()]
     merged = average_results_over_seeds(each)
-    problems = average_results_over_problems(each, [seed.measured for seed in seeds.values()])
+    problems = average_seeds_with_problem_intervals(each, [seed.measured for seed in seeds.values()])
     drawn = pictures.render_overview_figures({name: seed.results for name, seed in seeds.items()}, merged, problems)
     learned = pictures.render_seed_curves({name: seed.curves for name, seed in seeds.items()})
     first, *more = format_seed_conclusions(merged, problems, config.best_by, [*folders])

@@ -21,7 +21,7 @@ class Repository:
         self.root, self.file = root, root / "mlruns/mlflow.db"
         self.file.parent.mkdir(parents=True)
         shutil.copyfile(empty_mlflow, self.file)
-        self.client: MlflowClient = mlflow_client.open_mlflow_store(root)
+        self.client: MlflowClient = mlflow_client.open_mlflow_client_after_recording(root)
 
     def run(self, stage: str = "dpo", parent: str | None = None, status: str = "FINISHED", loss: float = 0.5) -> str:
         """A run of a stage as the engine records it, or of a pipeline, if the stage is ""."""

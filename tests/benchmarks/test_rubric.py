@@ -9,7 +9,7 @@ import pytest
 from benchmarks.rubric_zoo import ANSWER, HOSTILE, NATURAL, QUESTION, SOLUTION
 from tasks.language.rewards import equations
 from tasks.language.rewards.rubric import score_response
-from tasks.language.rewards.verifier import verify_number
+from tasks.language.rewards.verifier import judge_number_answer
 
 ROOT = Path(__file__).parent.parent.parent
 ZOO = NATURAL | HOSTILE
@@ -17,7 +17,7 @@ JUDGE = """
 import resource, sys
 from benchmarks.rubric_zoo import ANSWER, HOSTILE, NATURAL, QUESTION, SOLUTION
 from tasks.language.rewards.rubric import score_response
-from tasks.language.rewards.verifier import verify_number
+from tasks.language.rewards.verifier import judge_number_answer
 
 length, seconds = map(int, sys.argv[1:])
 resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
@@ -26,7 +26,7 @@ for name, make in (NATURAL | HOSTILE).items():
     assert abs(len(text) - length) < 10, name
     print(name, flush=True)
     score_response(QUESTION, SOLUTION, ANSWER, text, True)
-    verify_number(ANSWER, text)
+    judge_number_answer(ANSWER, text)
 """
 
 
@@ -62,7 +62,7 @@ def calls(text):
     sys.setprofile(count)
     try:
         score_response(QUESTION, SOLUTION, ANSWER, text, True)
-        verify_number(ANSWER, text)
+        judge_number_answer(ANSWER, text)
     finally:
         sys.setprofile(None)
     return found

@@ -86,7 +86,7 @@ def run_with(root: Path, error: type[BaseException], monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     "at",
     [
-        "flows.running.plan_targets",
+        "flows.running.check_and_plan_targets",
         "flows.running.run_flow_part",
         "flows.flow_run.device_memory.find_device_memory_problems",
     ],

@@ -54,7 +54,7 @@ def test_a_run_says_what_does_not_fit_and_goes_on(tmp_path: Path, monkeypatch: p
         asked.append([stage.name for stage in planned if stage.reason])
         return [line]
 
-    monkeypatch.setattr(device_memory, "find_device_memory_problems", remarks)
+    monkeypatch.setattr(device_memory, "list_device_memory_problems", remarks)
     code, out, error = call(root, "run", "sft", "--dry-run")
     assert (code, error, asked) == (0, "", []), "a plan starts nothing"
     code, out, error = call(root, "run", "sft")

@@ -73,15 +73,15 @@ def test_a_stage_runs_under_the_flow_it_belongs_to(
     root: Path, monkeypatch: pytest.MonkeyPatch, targets: list[str], flow: str
 ) -> None:
     monkeypatch.chdir(root)
-    [(name, planned)] = running.plan_targets(root, targets, [])
+    [(name, planned)] = running.check_and_plan_targets(root, targets, [])
     assert name == flow
     assert targets[0].split("@")[0] in {stage.name.split("@")[0] for stage in planned}
 
 
 def test_flows_and_stages_can_be_named_together(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(root)
-    parts = running.plan_targets(root, ["sft", "offline"], ["bc@two"])
+    parts = running.check_and_plan_targets(root, ["sft", "offline"], ["bc@two"])
     assert [(flow, len(planned)) for flow, planned in parts] == [("offline", 3), ("language", 2)]
     assert {stage.name for _, planned in parts for stage in planned if stage.reason == "forced"} == {"bc@two"}
     with pytest.raises(running.WrongUseError, match="--force dpo: not among the stages that offline needs"):
-        running.plan_targets(root, ["offline"], ["dpo"])
+        running.check_and_plan_targets(root, ["offline"], ["dpo"])

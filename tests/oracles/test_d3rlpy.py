@@ -204,7 +204,7 @@ def test_continuous_cql(told, monkeypatch, calibrated):
     )
 
     def noise(actions, observations):
-        mean, log_deviation = agent.policy.gaussian(observations)
+        mean, log_deviation = agent.policy.compute_gaussian_parameters(observations)
         return ((actions.atanh() - mean) / log_deviation.exp()).detach()
 
     drawn = [torch.zeros(1, SIZE, 2), noise(now, batch.observations), noise(after, batch.next_observations)]

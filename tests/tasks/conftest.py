@@ -59,7 +59,7 @@ def ready(made: Path) -> Path:
     """`made` with mixture/ and an untrained reward_model/, whose scores differ, which is enough for the tests."""
     import torch
 
-    from tasks.algorithms.language.reward_model import initialise_head
+    from tasks.algorithms.language.reward_model import initialise_score_head
     from tasks.common import models
     from tasks.language import mixture
     from tasks.language.rewards import reward_model_files
@@ -68,6 +68,6 @@ def ready(made: Path) -> Path:
     words = models.load_tokenizer(made / "pretrained")
     scorer = reward_model_files.load_classifier(made / "pretrained", new=["score.weight"])
     scorer.config.pad_token_id = words.pad_token_id
-    initialise_head(scorer, torch.Generator().manual_seed(0))
+    initialise_score_head(scorer, torch.Generator().manual_seed(0))
     models.save_model(scorer, words, made / "reward_model")
     return made

@@ -48,7 +48,7 @@ def test_a_model_alone_is_judged_into_the_same_tables(made, place):
     assert {"kl", "reward"}.isdisjoint(table.columns)
     assert json.loads((place / "out/evaluation.json").read_text()) == found
     assert pd.read_parquet(place / "out/measures.parquet")["problem_id"].nunique() == 2
-    lines = list(evaluation.format_measures(found))
+    lines = list(evaluation.iterate_measure_lines(found))
     assert any(line.startswith("strict ") and " %" in line for line in lines)
 
 
@@ -120,7 +120,7 @@ def test_a_model_that_is_nowhere_is_one_line(place, empty_mlflow, monkeypatch, c
         .err.splitlines()[-1]
         .startswith("posttrain: nowhere: no folder here, and not from the hub: ")
     )
-    client = mlflow_database.open_records_client(place)
+    client = mlflow_database.open_or_create_records_client(place)
     [run] = client.search_runs([client.get_experiment_by_name("language").experiment_id])
     assert (run.info.run_name, run.info.status) == ("evaluation", "FAILED")
     assert run.data.params["evaluation.model"] == "nowhere"
@@ -131,4 +131,4 @@ def test_a_reward_model_that_cannot_be_read_is_one_line(made, tmp_path, monkeypa
     shutil.copytree(made / "pretrained", tmp_path / "scorer")
     (tmp_path / "scorer/tokenizer.json").write_text("{}")
     with pytest.raises(DataError, match=r"scorer: cannot be loaded \("):
-        evaluation.load_models(str(made / "pretrained"), "main", tmp_path / "scorer")
+        evaluation.load_or_fetch_models(str(made / "pretrained"), "main", tmp_path / "scorer")

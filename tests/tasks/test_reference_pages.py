@@ -87,5 +87,5 @@ def test_a_page_says_what_its_stage_runs_for():
 def test_pages_of_stages_that_are_gone_are_deleted(tmp_path):
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs/gone.md").write_text("")
-    reference_pages.write_reference_pages(tmp_path / "docs", {"README.md": "index"})
+    reference_pages.replace_reference_pages(tmp_path / "docs", {"README.md": "index"})
     assert {file.name: file.read_text() for file in (tmp_path / "docs").iterdir()} == {"README.md": "index"}

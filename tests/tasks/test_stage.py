@@ -26,7 +26,7 @@ from mlflow import MlflowClient
 from tasks import stage
 from tasks.common import processes
 from tasks.common.errors import WAITING, ConfigError, WaitingError
-from tasks.stage import Names, run_alone, substitute_path_names
+from tasks.stage import Names, run_in_single_process, substitute_path_names
 from tests.tasks import forks
 
 # Page faults of filling and freeing arrays twenty times, with a glibc that keeps no freed memory by default, then as a
@@ -393,6 +393,6 @@ def test_waiting_for_people_is_a_status_of_its_own_with_one_line(capsys):
         raise WaitingError("waiting for 40 more: posttrain label")
 
     with pytest.raises(SystemExit) as ended:
-        run_alone(run)
+        run_in_single_process(run)
     assert ended.value.code == WAITING == 75
     assert capsys.readouterr().err == "waiting for 40 more: posttrain label\n"

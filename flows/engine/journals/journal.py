@@ -124,7 +124,7 @@ def list_ended_journals(root: Path) -> list[Path]:
     return [*itertools.takewhile(lambda folder: folder not in _own and _is_unlocked(folder), list_journals(root))]
 
 
-def list_failed_journals(root: Path) -> dict[Path, str]:
+def read_journal_failure_reasons(root: Path) -> dict[Path, str]:
     """The journals that could not be recorded, each with the reason."""
     folders = sorted((root / FOLDER).glob(f"{ASIDE}*"))
     return {folder: _read_text_as_line(folder / FAILED) for folder in folders}

@@ -59,7 +59,7 @@ class JournalledRun:
         """Have the process at work that records it."""
         self._later.cancel()
         with suppress(OSError):  # no room for another process: the next command that reads the records starts it
-            replay_process.start_recorder_process(self.root)
+            replay_process.start_recorder_unless_running(self.root)
 
     def start(self, stage: str, entry: Entry, reason: str) -> str:
         """The id of the run of a stage that is about to be executed; `entry` is its future entry of dvc.lock.

@@ -47,7 +47,7 @@ def hold_recorder_lock(root: Path) -> Iterator[Iterator[Path]]:
         yield there()
 
 
-def start_recorder_process(root: Path) -> Thread | None:
+def start_recorder_unless_running(root: Path) -> Thread | None:
     """Start a process that records all journals and then ends, unless one is at work; the thread waits for its end."""
     if _is_recorder_running(root):
         return None
@@ -66,11 +66,11 @@ def start_recorder_process(root: Path) -> Thread | None:
     return waiting
 
 
-def start_recorder_if_needed(root: Path) -> bool:
+def start_recorder_if_journals_ended(root: Path) -> bool:
     """Have what has ended recorded, without waiting for it; whether there was anything."""
     left = bool(journal.list_ended_journals(root))
     if left:
-        start_recorder_process(root)
+        start_recorder_unless_running(root)
     return left
 
 
@@ -80,7 +80,7 @@ def wait_for_recorded_runs(root: Path) -> None:
     PlanError where the database cannot be used, or the process that writes them fails again and again. A line says what
     was put aside.
     """
-    for line in _collect_new_failed_journals(root):
+    for line in _pop_new_failed_journal_lines(root):
         print(line, file=sys.stderr)
     if not _recording and journal.list_ended_journals(root) and (why := find_database_fault(root)):
         raise PlanError(f"{why}; {_format_waiting_records(root)}")
@@ -88,7 +88,7 @@ def wait_for_recorded_runs(root: Path) -> None:
     for _ in range(TRIES):
         if _recording or not journal.list_ended_journals(root):
             return
-        started = start_recorder_process(root)
+        started = start_recorder_unless_running(root)
         while journal.list_ended_journals(root) and (started.is_alive() if started else _is_recorder_running(root)):
             time.sleep(LOOK_SECONDS)
             if time.monotonic() > tell_at:
@@ -98,7 +98,7 @@ def wait_for_recorded_runs(root: Path) -> None:
         raise PlanError(f"{LOG}: an earlier run could not be recorded")
 
 
-def collect_recording_problems(root: Path) -> list[str]:
+def pop_recording_problems(root: Path) -> list[str]:
     """A line for each run of which something could not be recorded, unless it was told before, and for those that wait
     to be.
     """
@@ -108,7 +108,7 @@ def collect_recording_problems(root: Path) -> list[str]:
     lines = [f"what MLflow has of run {run[:8]} is incomplete: {text}" for run, text in faults.items()]
     if journal.list_ended_journals(root) and (why := find_database_fault(root)):
         lines.append(f"what MLflow has is incomplete: {why}; {_format_waiting_records(root)}")
-    return [*lines, *_collect_new_failed_journals(root)]
+    return [*lines, *_pop_new_failed_journal_lines(root)]
 
 
 def find_database_fault(root: Path) -> str:
@@ -127,12 +127,12 @@ def _format_waiting_records(root: Path) -> str:
     )
 
 
-def _collect_new_failed_journals(root: Path) -> list[str]:
+def _pop_new_failed_journal_lines(root: Path) -> list[str]:
     """A line for each journal that could not be recorded, unless this process has said it."""
     lines = {
         folder: f"{folder.relative_to(root)}: what a run left here could not be recorded ({why or f'see {LOG}'}); "
         f"without '{journal.ASIDE}' in its name it is tried again"
-        for folder, why in journal.list_failed_journals(root).items()
+        for folder, why in journal.read_journal_failure_reasons(root).items()
         if folder not in _said
     }
     _said.update(lines)

@@ -21,15 +21,15 @@ def get_artifact_folder(root: Path, run_id: str) -> Path:
     return root / mlflow_database.ARTIFACTS / run_id / "artifacts"
 
 
-def fetch_artifact(root: Path, run_id: str, name: str) -> Path:
+def get_or_fetch_artifact_path(root: Path, run_id: str, name: str) -> Path:
     """Where a file of a run can be read; there is none where the run has no such file."""
     if mlflow_address.find_shared_address(root) is None:
         return get_artifact_folder(root, run_id) / name
-    home = _get_download_folder()
+    home = _create_download_folder_once()
     path = home / run_id / name
     if not path.exists() and name in _fetch_artifact_names(root, run_id):
         with mlflow_run_lookup.convert_mlflow_errors_to_plan_error():
-            client = mlflow_database.open_records_client(root)
+            client = mlflow_database.open_or_create_records_client(root)
             fetched = Path(client.download_artifacts(run_id, name, str(_make_folder(home / ".part"))))
             _make_folder(path.parent)
             fetched.replace(path)
@@ -46,8 +46,8 @@ def save_artifact(root: Path, run_id: str, name: str, content: bytes) -> None:
     with mlflow_run_lookup.convert_mlflow_errors_to_plan_error(), tempfile.TemporaryDirectory() as beside:
         file = Path(beside, name)
         file.write_bytes(content)
-        mlflow_database.open_records_client(root).log_artifact(run_id, str(file))
-    (_get_download_folder() / run_id / name).unlink(missing_ok=True)  # it is read back as it came to be there
+        mlflow_database.open_or_create_records_client(root).log_artifact(run_id, str(file))
+    (_create_download_folder_once() / run_id / name).unlink(missing_ok=True)  # it is read back as it came to be there
     _get_listing_cache().pop(run_id, None)
 
 
@@ -78,7 +78,7 @@ def _get_listing_cache() -> Listed:
 
 
 @cache
-def _get_download_folder() -> Path:
+def _create_download_folder_once() -> Path:
     home = Path(tempfile.mkdtemp(prefix="posttrain-files-"))
     atexit.register(shutil.rmtree, home, ignore_errors=True)
     return home

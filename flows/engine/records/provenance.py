@@ -70,7 +70,7 @@ def load_entry_provenance(root: Path, entry: Entry) -> list[Provenance]:
     return sorted(filter(None, map(_load_valid_record, files)), key=lambda carried: carried.started, reverse=True)
 
 
-def find_altered_records(root: Path, entry: Entry) -> list[Path]:
+def list_altered_record_files(root: Path, entry: Entry) -> list[Path]:
     """The files among the records of an entry that were changed after they were written, or are about another entry."""
     return [
         file

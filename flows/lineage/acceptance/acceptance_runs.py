@@ -66,7 +66,7 @@ def format_version_file_name(md5: str) -> str:
     return f"{md5}.py"
 
 
-def find_acceptance_steps(
+def list_acceptance_steps(
     root: Path, stage: str, entry: Entry, index: mlflow_run_lookup.Index | None = None
 ) -> tuple[AcceptanceStep, ...]:
     """How this entry came from that of an execution, the last step first; none where an execution made it, or none is
@@ -137,7 +137,7 @@ def load_record_json(root: Path, run_id: str) -> Any:
     is torn.
     """
     try:
-        return json.loads(mlflow_artifacts.fetch_artifact(root, run_id, RECORD).read_text())
+        return json.loads(mlflow_artifacts.get_or_fetch_artifact_path(root, run_id, RECORD).read_text())
     except FileNotFoundError:
         with mlflow_run_lookup.open_records_reader(root) as records:
             is_in_mlflow = records is not None and records.head(run_id) is not None
@@ -191,7 +191,7 @@ def load_accepted_code(root: Path, md5: str) -> bytes | None:
     with mlflow_run_lookup.open_records_reader(root) as records:
         runs = [run_id for run_id, _ in records.versions(FILE + md5, 1)] if records else []
     for run_id in runs:
-        file = mlflow_artifacts.fetch_artifact(root, run_id, format_version_file_name(md5))
+        file = mlflow_artifacts.get_or_fetch_artifact_path(root, run_id, format_version_file_name(md5))
         if file.is_file():
             return file.read_bytes()
     return None

@@ -79,7 +79,7 @@ def accept_change(root: Path, flow: str, names: Sequence[str], why: str) -> None
                 dict.fromkeys(paths, ""),
             )
             steps.append(step)
-            old = file_hashes.find_recorded_contents(
+            old = file_hashes.collect_recorded_contents(
                 root,
                 partial(held.before, stage),
                 {path: get_code_hashes(before)[path] for path in paths if path in get_code_hashes(before)},
@@ -121,7 +121,7 @@ def _record_acceptance(
         "mlflow.note.content": f"{summary}\n\nStages: {', '.join(step.stage for step in new)}",
     }
     with mlflow_run_lookup.convert_mlflow_errors_to_plan_error():
-        client = mlflow_client.open_mlflow_store(root)
+        client = mlflow_client.open_mlflow_client_after_recording(root)
         experiment = mlflow_client.get_or_create_experiment_id(client, root, flow)
         ours = {PREFIX + "engine": "true", **mlflow_database.make_clone_tags(root)}
         run_id = client.create_run(experiment, run_name=summary[:LONGEST], tags=ours).info.run_id

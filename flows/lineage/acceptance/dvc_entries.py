@@ -44,9 +44,9 @@ class Locked:
         for stage in written:
             if all(out.use_cache or out.is_metric or out.is_plot for out in stage.outs):  # DVC's own rule
                 self.repo.stage_cache.save(stage)
-        self.write_lock(written)
+        self.write_dvc_lock_file(written)
 
-    def write_lock(self, stages: "Sequence[PipelineStage]") -> None:
+    def write_dvc_lock_file(self, stages: "Sequence[PipelineStage]") -> None:
         """Write dvc.lock."""
         if stages:
             write_lock_entries(self.root, stages)

@@ -28,7 +28,7 @@ def compute_md5(content: bytes) -> str:
     return hashlib.md5(content, usedforsecurity=False).hexdigest()
 
 
-def find_recorded_contents(
+def collect_recorded_contents(
     root: Path, entry: Callable[[], Entry | None], wanted: Mapping[str, str]
 ) -> dict[str, bytes]:
     """Path -> content of these files, by their hashes, of a stage with this entry of dvc.lock; what cannot be had is

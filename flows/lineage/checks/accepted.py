@@ -43,7 +43,7 @@ class Accepted:
             steps += [step for step in others if (step.run_id, step.stage) not in covered]
         for step in steps:
             self.audit.counts["accepted changes"] += 1
-            if self._is_sound(step):
+            if self._check_acceptance_run(step):
                 self._check_step(step)
         for subject in subjects:
             if subject.current and not subject.made.accepted:
@@ -78,7 +78,7 @@ class Accepted:
                     )
                     self.audit.fault(CHECK, f"dvc.lock: {subject.stage}", what, subject.stage, run_id)
 
-    def _is_sound(self, step: AcceptanceStep) -> bool:
+    def _check_acceptance_run(self, step: AcceptanceStep) -> bool:
         """Whether the acceptance's run is there and as it ended."""
         if step.run_id not in self._sound:
             row = database.find_run_row(self.records, step.run_id)

@@ -14,7 +14,7 @@ from flows.lineage.checks import dvc_pipeline
 from flows.lineage.checks.dvc_pipeline import Pipeline
 from flows.lineage.checks.findings import Audit
 from flows.lineage.checks.md5_cache import Memory, OnProgress
-from flows.lineage.checks.origins import Origins, find_swapped_paths
+from flows.lineage.checks.origins import Origins, list_swapped_paths
 from flows.lineage.checks.subjects import Subject, Unfinished
 from flows.lineage.cleaning import removal_log
 from flows.machine.files import find_hashing_fault
@@ -106,7 +106,7 @@ class Bytes:
                 file = objects[md5] = lists[md5]
                 try:
                     whole = file is not None and f"{digests[file]}.dir" == md5
-                    files = cache_objects.list_cached_files(self.root, md5) if whole else None
+                    files = cache_objects.read_cached_file_hashes(self.root, md5) if whole else None
                 except PlanError:
                     files = None
             objects |= {
@@ -136,15 +136,15 @@ class Bytes:
         files: dict[str, Mapping[str, str]] = {}
         for claim in claims:
             listed = self._listings[claim.md5].files
-            below = self._filter_ignored_files(walked[claim.path], listed)
+            below = self._drop_ignored_files(walked[claim.path], listed)
             if listed is None:
-                below = self._filter_unhashable_files(claim, below)
+                below = self._report_and_drop_unhashable_files(claim, below)
             files[claim.path] = {name: digests[file] or "unreadable" for name, file in below.items()}
             if below:
                 folder = set(below) != {""}
                 actual[claim.path] = compute_folder_hash(files[claim.path]) if folder else files[claim.path][""]
         expected = {claim.path: claim.md5 for claim in claims}
-        pairs = find_swapped_paths(actual, expected)
+        pairs = list_swapped_paths(actual, expected)
         for first, second in pairs:
             [claim] = [claim for claim in claims if claim.path == first][:1]
             self._add_fault(
@@ -179,7 +179,7 @@ class Bytes:
                 claim, claim.path, f"its bytes are {actual}, expected {claim.md5}, which {claim.whose}{why}"
             )
             return
-        pairs = find_swapped_paths(files, listed)
+        pairs = list_swapped_paths(files, listed)
         for first, second in pairs:
             self._add_fault(
                 claim, f"{claim.path}/{first}", f"has the bytes of {second}, and that has its: they were swapped"
@@ -200,16 +200,16 @@ class Bytes:
             return f"is missing; expected {expected}, which {claim.whose}"
         if expected is None:
             return f"is not among the files that {claim.whose}"
-        whose = self.origins.of_file(actual, claim.path, name, claim.entry)
+        whose = self.origins.format_file_origin(actual, claim.path, name, claim.entry)
         return f"its bytes are {actual}, expected {expected}, which {claim.whose}{f': {whose}' if whose else ''}"
 
-    def _filter_ignored_files(self, files: Mapping[str, Path], listed: Mapping[str, str] | None) -> Mapping[str, Path]:
+    def _drop_ignored_files(self, files: Mapping[str, Path], listed: Mapping[str, str] | None) -> Mapping[str, Path]:
         """The files without those that DVC ignores; it is asked only about files that are not expected."""
         extra = [file for name, file in files.items() if name and name not in (listed or {})]
-        left_out = self.ignored.filter_ignored_files(extra)
+        left_out = self.ignored.select_ignored_files(extra)
         return {name: file for name, file in files.items() if file not in left_out}
 
-    def _filter_unhashable_files(self, claim: Claim, files: Mapping[str, Path]) -> dict[str, Path]:
+    def _report_and_drop_unhashable_files(self, claim: Claim, files: Mapping[str, Path]) -> dict[str, Path]:
         """The files without those that no run could have read as they are hashed, such as a pipe; each of them is a
         fault.
         """

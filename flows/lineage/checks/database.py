@@ -64,7 +64,7 @@ def find_run_row(records: RecordsReader | None, run_id: str) -> RunRow | None:
     return RunRow(records, run_id, head.name, head.status, head.deleted) if records and head else None
 
 
-def are_metrics_equal(number: float, other: float) -> bool:
+def is_same_metric_number(number: float, other: float) -> bool:
     """Whether two numbers are the same, as MLflow keeps them."""
     first, second = (math.copysign(INFINITE, value) if math.isinf(value) else value for value in (number, other))
     return first == second or (math.isnan(first) and math.isnan(second))

@@ -14,7 +14,7 @@ from flows.engine.dvc_changes import iterate_command_and_param_changes
 from flows.engine.dvc_closure import StageGraph
 from flows.engine.dvc_lock import Entry, read_lock_entries
 from flows.engine.dvc_repository import cache_parsed_params, convert_dvc_errors_to_plan_error, open_repo
-from flows.engine.dvc_stage import compute_entry_hash, compute_run_cache_key, load_run_cache_entry
+from flows.engine.dvc_stage import compute_entry_hash, compute_run_cache_key, iterate_run_cache_file_entries
 
 SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -46,7 +46,7 @@ class Ignored:
     def __init__(self, root: Path) -> None:
         self._root = root
 
-    def filter_ignored_files(self, files: list[Path]) -> set[Path]:
+    def select_ignored_files(self, files: list[Path]) -> set[Path]:
         """Those of the files that are left out."""
         return {file for file in files if self._filter.is_ignored_file(str(file.absolute()))} if files else set()
 
@@ -69,5 +69,5 @@ class RunCache:
         """
         for file in sorted((self._folder / key[:2] / key).glob("*")):
             if SHA256.fullmatch(file.name):
-                for entry in load_run_cache_entry(file):
+                for entry in iterate_run_cache_file_entries(file):
                     yield file, entry, compute_run_cache_key(entry) == key and compute_entry_hash(entry) == file.name

@@ -64,7 +64,7 @@ class Audit:
         """The rest."""
         return [finding for finding in self.findings if finding.kind == "remark"]
 
-    def as_json(self) -> Mapping[str, Any]:
+    def build_audit_document(self) -> Mapping[str, Any]:
         """The audit as plain data."""
         return {
             "clean": not self.faults,

@@ -50,13 +50,13 @@ class Origins:
             )
         if (other := self._recorded.get(md5)) not in (None, path):
             return f"these are the bytes of {other}"
-        return self._format_origin_branch(md5)
+        return self._find_branch_remark(md5)
 
-    def of_file(self, md5: str, within: str, name: str, expected: Entry) -> str:
+    def format_file_origin(self, md5: str, within: str, name: str, expected: Entry) -> str:
         """Whose file of this name within an output has these bytes."""
         for run_id, folder in self._iterate_folder_versions(within, expected):
             try:
-                listed = cache_objects.list_cached_files(self.root, folder)
+                listed = cache_objects.read_cached_file_hashes(self.root, folder)
             except PlanError:
                 continue
             if listed.get(name) == md5:
@@ -77,17 +77,19 @@ class Origins:
             if md5 != current and md5.endswith(".dir"):
                 yield run_id, md5
 
-    def _format_origin_branch(self, md5: str) -> str:
-        branches = _run_git_lines(
+    def _find_branch_remark(self, md5: str) -> str:
+        branches = _read_git_output_lines(
             self.root, "for-each-ref", "--format=%(refname)", f"--count={BRANCHES}", "refs/heads", "refs/remotes"
         )
         if branches:
-            for grep_line in _run_git_lines(self.root, "grep", "-l", "-F", "-e", md5, *branches, "--", LOCKFILE):
+            for grep_line in _read_git_output_lines(
+                self.root, "grep", "-l", "-F", "-e", md5, *branches, "--", LOCKFILE
+            ):
                 return f"{LOCKFILE} of {grep_line.rpartition(':')[0].removeprefix('refs/heads/')} records these bytes"
         return ""
 
 
-def find_swapped_paths(actual: Mapping[str, str], expected: Mapping[str, str]) -> list[tuple[str, str]]:
+def list_swapped_paths(actual: Mapping[str, str], expected: Mapping[str, str]) -> list[tuple[str, str]]:
     """The pairs of paths of which each has what was expected of the other."""
     wrong = {path: md5 for path, md5 in actual.items() if expected.get(path) not in (None, md5)}
     holders = {expected[path]: path for path in wrong}
@@ -113,7 +115,7 @@ def _format_run_difference(made: Entry, expected: Entry) -> str:
     return f" from another {', '.join(inputs[:3])}{' and more' if len(inputs) > 3 else ''}" if inputs else ""
 
 
-def _run_git_lines(root: Path, *arguments: str) -> Sequence[str]:
+def _read_git_output_lines(root: Path, *arguments: str) -> Sequence[str]:
     try:
         done = source_code.call_git(root, arguments)
     except OSError:

@@ -54,7 +54,7 @@ class Pages:
         """The newest copy of each of the report's pages has the digest that its pipeline run noted under its seal."""
         pages = [run_page.get_page_paths(self.root, report, kind)[1] for kind in KINDS]
         for page in (*pages, run_page.get_lineage_page_path(self.root, report)):
-            for run_id, file in list(self._find_page_copies(page.name).items())[:1]:
+            for run_id, file in list(self._collect_page_copies(page.name).items())[:1]:
                 with mlflow_run_lookup.open_records_reader(self.root) as records:
                     tags = records.tags(run_id) if records else {}
                 if tags.get(PAGE + page.name, _compute_file_sha256(file)) != _compute_file_sha256(file):
@@ -63,7 +63,7 @@ class Pages:
 
     def _check_lineage_page(self, report: str, page: Path) -> None:
         """The page of the report's lineage has the digest that was noted, or a pipeline run kept it so."""
-        copies = self._find_page_copies(page.name)
+        copies = self._collect_page_copies(page.name)
         digest = _compute_file_sha256(page)
         if digest == self.known[page.name] or any(_compute_file_sha256(file) == digest for file in copies.values()):
             return
@@ -78,7 +78,7 @@ class Pages:
         shown = run_head.remove_marker_texts(whole)
         digest = hashlib.sha256(page.read_bytes()).hexdigest()
         as_written = self.known.get(page.name) == digest
-        copies = self._find_page_copies(page.name)
+        copies = self._collect_page_copies(page.name)
         keeper = next((run_id for run_id, file in copies.items() if _compute_file_sha256(file) == digest), None)
         before, marked, after = made.rpartition(run_page.MARKER)
         outside = not marked or (
@@ -87,9 +87,9 @@ class Pages:
         if not outside and (keeper or as_written) and page.stat().st_mtime < source.stat().st_mtime:
             self._add_remark(page, "is of an earlier run; `posttrain run` writes it again", report, keeper)
             return
-        faults = list(_find_outside_difference(shown, before, after)) if not outside else []
+        faults = list(_iterate_outside_differences(shown, before, after)) if not outside else []
         section = shown[len(before) : len(shown) - len(after)] if outside else shown
-        faults += [line for line in self._find_table_faults(kind, section, stages) if not (keeper and as_written)]
+        faults += [line for line in self._iterate_table_faults(kind, section, stages) if not (keeper and as_written)]
         if not faults and not as_written and keeper is None:
             newest = next(iter(copies.items()), None)
             if stopped := self._find_stopped_run(page, copies):
@@ -107,7 +107,7 @@ class Pages:
         for what in faults:
             self.audit.fault(CHECK, page.name, what, report, None)
 
-    def _find_table_faults(self, kind: str, section: str, stages: Collection[str]) -> Iterator[str]:
+    def _iterate_table_faults(self, kind: str, section: str, stages: Collection[str]) -> Iterator[str]:
         """What of the tables of the stages' metrics is not what their files say."""
         planned = [PlannedStage(name, None, (), 1, 0) for name in stages]
         for stage, rows in stage_metrics.load_stage_metrics(self.root, planned).items():
@@ -145,18 +145,18 @@ class Pages:
                 return f"was edited after it was written: {line}"
         return "was edited after it was written: its digest is not the one that was noted then"
 
-    def _find_page_copies(self, name: str) -> dict[str, Path]:
+    def _collect_page_copies(self, name: str) -> dict[str, Path]:
         """Run -> its copy of the page, the newest first."""
         every = mlflow_address.find_shared_address(self.root) is None  # one elsewhere is not fetched for nothing
         keepers = [run.id for run in self.pipelines if every or name in run.pages]
-        files = {run_id: mlflow_artifacts.fetch_artifact(self.root, run_id, name) for run_id in keepers}
+        files = {run_id: mlflow_artifacts.get_or_fetch_artifact_path(self.root, run_id, name) for run_id in keepers}
         return {run_id: file for run_id, file in files.items() if file.is_file()}
 
     def _add_remark(self, page: Path, what: str, report: str, run_id: str | None = None) -> None:
         self.audit.remark(CHECK, page.name, what, report, run_id)
 
 
-def _find_outside_difference(shown: str, before: str, after: str) -> Iterator[str]:
+def _iterate_outside_differences(shown: str, before: str, after: str) -> Iterator[str]:
     """The first line that differs from the stage's page, above the run's section or else below it."""
     above = before.split("\n")[:-1]
     lines = shown.split("\n")

@@ -15,7 +15,7 @@ from flows.lineage.checks import database
 from flows.lineage.checks.database import RunRow
 from flows.lineage.checks.findings import SHORT, Audit
 from flows.lineage.checks.md5_cache import Memory
-from flows.lineage.checks.record_agreement import load_kept_entry
+from flows.lineage.checks.record_agreement import load_entry_of_run_record
 from flows.lineage.checks.subjects import UNFINISHED, Subject, format_unfinished_run
 from flows.lineage.history import EVALUATIONS, PipelineRun
 from flows.lineage.pipeline_summary import iterate_stage_headline_metrics
@@ -100,7 +100,7 @@ class Pipelines:
                     ("metric", logged),
                     ("latest metric", [row.latest[key]] if key in row.latest else []),
                 ):
-                    if numbers and not any(database.are_metrics_equal(number, value) for number in numbers):
+                    if numbers and not any(database.is_same_metric_number(number, value) for number in numbers):
                         what = f"{kind} {key} is {numbers[0]!r}, data/metrics/{stage}.json has {value!r}"
                         self.audit.fault(CHECK, f"pipeline run {pipeline.id[:SHORT]}", what, stage, run_id)
                         differs = True
@@ -111,7 +111,7 @@ class Pipelines:
         file.
         """
         path = f"data/metrics/{stage}.json"
-        md5 = get_entry_hashes(load_kept_entry(self.root, run_id) or {}, "outs").get(path)
+        md5 = get_entry_hashes(load_entry_of_run_record(self.root, run_id) or {}, "outs").get(path)
         for file in (cache_objects.find_cache_object(self.root, md5), self.root / path) if md5 else ():
             if file is not None and self.memory.digests([file])[file] == md5:
                 with suppress(TypeError, KeyError, ValueError, AttributeError):

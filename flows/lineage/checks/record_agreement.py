@@ -54,13 +54,13 @@ def find_likely_run(
     by_fit = {
         candidate: len(list_entry_differences(run_entry, entry))
         for candidate in candidates
-        if (run_entry := load_kept_entry(root, candidate)) is not None
+        if (run_entry := load_entry_of_run_record(root, candidate)) is not None
     }
     by_fit = {candidate: count for candidate, count in by_fit.items() if not (confirmed and count)}
     if by_fit:
         return min(by_fit, key=lambda run_id: by_fit[run_id])
     named = next((run.runs[stage] for run in pipelines if stage in run.runs), None)
-    if named is not None and load_kept_entry(root, named) is None:
+    if named is not None and load_entry_of_run_record(root, named) is None:
         return named
     old = [] if confirmed else candidates
     return next(
@@ -78,18 +78,18 @@ def _iterate_leftover_records(root: Path) -> Iterator[tuple[str, Entry]]:
     everywhere = mlflow_artifacts.get_artifact_folder(root, "*").parent.parent
     for file in everywhere.glob(f"*/artifacts/{RECORD}") if mlflow_address.find_shared_address(root) is None else ():
         run_id = file.parent.parent.name
-        if (entry := load_kept_entry(root, run_id)) is not None:
+        if (entry := load_entry_of_run_record(root, run_id)) is not None:
             yield run_id, entry
 
 
-def load_kept_record(root: Path, run_id: str) -> Mapping[str, Any] | None:
+def load_record_json_or_none(root: Path, run_id: str) -> Mapping[str, Any] | None:
     """The run's record.json, None where it has none or a torn one."""
     return execution_record.load_valid_record_json(root, run_id) or None
 
 
-def load_kept_entry(root: Path, run_id: str) -> Entry | None:
+def load_entry_of_run_record(root: Path, run_id: str) -> Entry | None:
     """The entry of dvc.lock in the run's record.json."""
-    content = load_kept_record(root, run_id)
+    content = load_record_json_or_none(root, run_id)
     entry: Entry | None = content["entry"] if content else None
     return entry
 
@@ -115,7 +115,7 @@ class Records:
     def _check_carried_records(self, subject: Subject) -> None:
         """Name each record that travels with the result and is not as it was written."""
         for entry in (subject.entry, *(step.after for step in subject.made.accepted)):
-            for file in provenance.find_altered_records(self.root, entry):
+            for file in provenance.list_altered_record_files(self.root, entry):
                 where = str(file.relative_to(self.root)) if file.is_relative_to(self.root) else str(file)
                 self._add_fault(
                     subject,
@@ -127,9 +127,9 @@ class Records:
         """Name each value that one record of the execution has differently from the others."""
         source = "dvc.lock" if subject.current else RECORD
         claims: dict[str, Entry] = {source: subject.entry}
-        if subject.run_id and (entry := load_kept_entry(self.root, subject.run_id)) is not None:
+        if subject.run_id and (entry := load_entry_of_run_record(self.root, subject.run_id)) is not None:
             claims[RECORD] = entry
-        for entry in self._iterate_matching_cache_entries(subject, list(claims.values())):
+        for entry in self._check_and_iterate_cache_entries(subject, list(claims.values())):
             claims.setdefault("the run cache", entry)
         if subject.run_id and len(claims) == 1:  # a run from before record.json, or one that was deleted
             with suppress(PlanError):
@@ -143,7 +143,7 @@ class Records:
                 more = f"{len(differing) - NAMED} more values differ from {other}"
                 self._add_fault(subject, f"{source}: {subject.stage}", more)
 
-    def _iterate_matching_cache_entries(self, subject: Subject, claims: Sequence[Entry]) -> Iterator[Entry]:
+    def _check_and_iterate_cache_entries(self, subject: Subject, claims: Sequence[Entry]) -> Iterator[Entry]:
         """What the run cache has for these: under one of their keys, with the outs of one of them."""
         outs = {dvc_lock.join_out_hashes(entry) for entry in claims}
         for key in dict.fromkeys(compute_run_cache_key(entry) for entry in claims):
@@ -166,7 +166,7 @@ class Records:
                 (
                     two.second
                     for two in list_entry_differences(claims[source], entry)
-                    if _is_same_value(two, difference)
+                    if _has_same_kind_and_name(two, difference)
                 ),
                 difference.first,
             )
@@ -208,7 +208,7 @@ class Records:
         self.audit.fault(CHECK, where, what, subject.stage, subject.run_id)
 
 
-def _is_same_value(difference: EntryDifference, other: EntryDifference) -> bool:
+def _has_same_kind_and_name(difference: EntryDifference, other: EntryDifference) -> bool:
     return (difference.kind, difference.name) == (other.kind, other.name)
 
 

@@ -20,7 +20,7 @@ from flows.lineage.checks.database import RunRow
 from flows.lineage.checks.findings import Audit
 from flows.lineage.checks.lock_differences import format_entry_value
 from flows.lineage.checks.md5_cache import Memory
-from flows.lineage.checks.record_agreement import load_kept_record
+from flows.lineage.checks.record_agreement import load_record_json_or_none
 from flows.lineage.checks.subjects import Subject
 from tasks.common import mlflow_database, run_environment
 
@@ -113,7 +113,7 @@ class RunsCheck:
             self.merged.append(subject)
         before = len(self.audit.faults)
         sealed = row.tag("seal") == mlflow_seal.compute_run_seal(self.root, row.id)
-        content = load_kept_record(self.root, row.id)
+        content = load_record_json_or_none(self.root, row.id)
         if content is not None:
             self._check_tags(subject, row, content)
             self._check_params(subject, row, content["entry"])
@@ -193,7 +193,7 @@ class RunsCheck:
                 self.audit.counts["numbers"] += 1
                 key = NOT_IN_NAMES.sub("_", name)
                 logged = [number for step, _, number in row.metrics.get(key, ()) if step == 0]
-                if logged and not any(database.are_metrics_equal(number, value) for number in logged):
+                if logged and not any(database.is_same_metric_number(number, value) for number in logged):
                     self._add_fault(subject, f"metric {key} is {logged[-1]!r}, {path} has {value!r}")
                     named.add(key)
                 elif not logged and sealed:
@@ -212,7 +212,7 @@ class RunsCheck:
             number = max(values, key=lambda value: (value[0], value[1]))[2]
             same = [value for step, moment, value in values if (step, moment) == max((v[0], v[1]) for v in values)]
             if key in row.latest.keys() - named and not any(
-                database.are_metrics_equal(row.latest[key], value) for value in same
+                database.is_same_metric_number(row.latest[key], value) for value in same
             ):
                 self._add_fault(
                     subject,

@@ -11,7 +11,7 @@ from flows.engine import dvc_lock, stage_code
 from flows.engine.dvc_repository import PlanError
 from flows.lineage.checks.findings import Audit
 from flows.lineage.checks.md5_cache import Memory
-from flows.lineage.checks.record_agreement import load_kept_record
+from flows.lineage.checks.record_agreement import load_record_json_or_none
 from flows.lineage.checks.subjects import Subject, Unfinished, format_unfinished_run
 from flows.lineage.git_files import CLEAN, Tree, compute_tree_file_hashes, read_tree_files
 from flows.params.files import PARAMS
@@ -86,7 +86,7 @@ class CodeCheck:
         for subject, code in codes:
             if not code or subject.run_id is None:
                 continue
-            if (why := self._find_comparison_obstacle(subject)) is not None:
+            if (why := self._check_patch_and_find_obstacle(subject)) is not None:
                 unknown.setdefault(why, []).append(subject)
                 continue
             tree = Tree(str(subject.made.commit), subject.made.patch if subject.made.dirty not in CLEAN else None)
@@ -139,19 +139,19 @@ class CodeCheck:
         try:
             recorded = subject.entry.get("params", {}).get(PARAMS, {})
             return stage_code.compute_stage_code_hashes(
-                files, stage_code.build_recorded_choices(tree.get(PARAMS), recorded)
+                files, stage_code.collect_choices_of_recorded_params(tree.get(PARAMS), recorded)
             )
         except PlanError:
             return {}
 
-    def _find_comparison_obstacle(self, subject: Subject) -> str | None:
+    def _check_patch_and_find_obstacle(self, subject: Subject) -> str | None:
         """Why git cannot tell what this run ran, or None; a patch that is not the recorded one is a fault."""
         made = subject.made
         if not COMMIT.fullmatch(made.commit or ""):
             return f"no commit is on record{f' ({made.note})' if made.note else ''}"
         if made.dirty in CLEAN:
             return None
-        content = load_kept_record(self.root, str(subject.run_id)) or {}
+        content = load_record_json_or_none(self.root, str(subject.run_id)) or {}
         if made.patch is None:
             if made.elsewhere:
                 return "it was not committed, and the patch stayed in the clone that ran it"

@@ -61,7 +61,7 @@ class _Disk:
 
     def find_missing_hashes(self, outs: Mapping[str, str]) -> set[str]:
         """The hashes that are missing of these outs, by their paths."""
-        lost = {path: self._find_missing_files(md5) for path, md5 in outs.items()}
+        lost = {path: self._find_missing_file_hashes(md5) for path, md5 in outs.items()}
         if any(lost.values()) and self._uncached is None:
             try:
                 self._uncached = dvc_pipeline.load_dvc_pipeline(self.root).uncached
@@ -69,10 +69,10 @@ class _Disk:
                 self._uncached = frozenset()
         return {md5 for path, ones in lost.items() if path not in (self._uncached or ()) for md5 in ones}
 
-    def _find_missing_files(self, md5: str) -> frozenset[str]:
+    def _find_missing_file_hashes(self, md5: str) -> frozenset[str]:
         if md5 not in self._missing:
             try:
-                files = cache_objects.list_cached_files(self.root, md5).values()
+                files = cache_objects.read_cached_file_hashes(self.root, md5).values()
                 self._missing[md5] = frozenset(
                     file_md5 for file_md5 in files if cache_objects.find_cache_object(self.root, file_md5) is None
                 )

@@ -56,7 +56,7 @@ def locate_dvc_cache(root: Path) -> Cache:
 
 
 @contextmanager
-def hold_idle_dvc_lock(root: Path) -> Iterator[None]:
+def hold_dvc_lock_if_idle(root: Path) -> Iterator[None]:
     """Hold DVC's lock, so that no command of DVC records anything meanwhile; PlanError while one runs a stage."""
     with convert_dvc_errors_to_plan_error(), closing(open_repo(root)) as repo, hold_lock(repo):
         for file in (root / ".dvc/tmp/rwlock", *(root / ".dvc/tmp/exps").glob("*/.dvc/tmp/rwlock")):

@@ -80,7 +80,7 @@ def remove_selected(root: Path, request: CleaningRequest, shown: Chosen) -> Chos
 
     PlanError while anything is at work here.
     """
-    with Coordinator(root), dvc_cache.hold_idle_dvc_lock(root):
+    with Coordinator(root), dvc_cache.hold_dvc_lock_if_idle(root):
         surveyed = survey_disk_usage(root, request.keep_runs, request.old_models)
         now = select_removable(surveyed, request)
         objects = {removable.md5 for removable in shown.objects}
@@ -121,7 +121,7 @@ def _tag_cleaned_runs(root: Path, surveyed: Survey) -> None:
     ]
     if not late or mlflow_address.find_shared_address(root) is not None:
         return
-    client = mlflow_client.open_mlflow_store(root)
+    client = mlflow_client.open_mlflow_client_after_recording(root)
     with mlflow_run_lookup.convert_mlflow_errors_to_plan_error():
         for run_id, date in late:
             mlflow_client.set_run_tags(client, run_id, {TAG: f"{date:%Y-%m-%d %H:%M:%S}"})

@@ -87,7 +87,7 @@ def survey_disk_usage(root: Path, keep_runs: int, old_models: bool = False) -> S
         keepers.setdefault(md5, set()).update(kinds)
     for md5, names in history.stages.items():
         stages.setdefault(md5, set()).update(names)
-    for text in _iterate_workspace_texts(root, cache, keep):
+    for text in _iterate_texts_and_keep_links(root, cache, keep):
         for md5 in HASH.findall(text):
             keep(md5, "now")
         for stage, md5 in git_history.parse_out_hashes(text):
@@ -109,14 +109,14 @@ def survey_disk_usage(root: Path, keep_runs: int, old_models: bool = False) -> S
             used[md5] = max(used[md5], used[folder])
     surveyed = Survey(cache, objects, keepers, stages, listed, used, runs)
     surveyed.checkpoints = [
-        _build_file(root, file, file.stem.partition("-")[0]) for file in _list_files(root / CHECKPOINTS)
+        _build_file_record(root, file, file.stem.partition("-")[0]) for file in _list_files(root / CHECKPOINTS)
     ]
     surveyed.artifacts = list(_iterate_artifact_files(root, surveyed))
     surveyed.others = _measure_other_space(root, cache)
     return surveyed
 
 
-def _iterate_workspace_texts(root: Path, cache: Cache, keep: Callable[[str, str], None]) -> Iterator[str]:
+def _iterate_texts_and_keep_links(root: Path, cache: Cache, keep: Callable[[str, str], None]) -> Iterator[str]:
     """The texts of dvc.lock and of every .dvc file as they are now. What a link leads to in the cache is kept too."""
     objects = cache.objects.resolve()
     for parent, folders, names in os.walk(root):
@@ -138,7 +138,7 @@ def _iterate_folder_listings(root: Path, objects: Mapping[str, Stored]) -> Itera
     for md5 in objects:
         if md5.endswith(".dir"):
             try:
-                yield md5, frozenset(cache_objects.list_cached_files(root, md5).values())
+                yield md5, frozenset(cache_objects.read_cached_file_hashes(root, md5).values())
             except PlanError:
                 yield md5, frozenset(HASH.findall(objects[md5].file.read_text(errors="replace")))
 
@@ -165,7 +165,7 @@ def _iterate_artifact_files(root: Path, surveyed: Survey) -> Iterator[File]:
         run_id = folder.parent.name
         stage = stages[run_id].stage if run_id in stages else NOBODY
         for file in _list_files(folder):
-            yield _build_file(root, file, stage, run_id in kept or file.name in PROOF or file.suffix == ".py")
+            yield _build_file_record(root, file, stage, run_id in kept or file.name in PROOF or file.suffix == ".py")
 
 
 def _measure_other_space(root: Path, cache: Cache) -> dict[str, int]:
@@ -189,7 +189,7 @@ def _list_files(folder: Path) -> list[Path]:
     return [file for file in sorted(folder.rglob("*")) if file.is_file() and not file.is_symlink()]
 
 
-def _build_file(root: Path, file: Path, stage: str, kept: bool = False) -> File:
+def _build_file_record(root: Path, file: Path, stage: str, kept: bool = False) -> File:
     facts = file.stat()
     return File(file.relative_to(root).as_posix(), facts.st_size, facts.st_mtime, stage, kept)
 

@@ -117,7 +117,7 @@ def _locate_cached_files(root: Path, record: ExecutionRecord, folder: str, names
     """Where the cache keeps these files of an evaluation's folder."""
     label = f"{record.stage}{f' of run {record.run_id[:8]}' if record.run_id else ''}"
     try:
-        held = cache_objects.list_cached_files(root, folder)
+        held = cache_objects.read_cached_file_hashes(root, folder)
     except PlanError:
         raise PlanError(f"{label}: its tables are not in DVC's cache (any more); `dvc pull` may bring them") from None
     paths = {}

@@ -86,7 +86,7 @@ def copy_working_files(root: Path, target: Path, leave_out: Iterable[str]) -> No
     `leave_out` is data.
     """
     left = {PurePosixPath(path) for path in leave_out}
-    for path in _list_working_files(root):
+    for path in _iterate_working_files(root):
         relative = PurePosixPath(path)
         file = root / path
         if left.intersection((relative, *relative.parents)) or file.is_symlink() or not file.is_file():
@@ -102,7 +102,7 @@ def build_isolated_git_environment(target: Path) -> dict[str, str]:
     return {**kept, **nobody, **QUIET, "GIT_CEILING_DIRECTORIES": str(target.absolute().parent)}
 
 
-def _list_working_files(root: Path) -> Iterator[str]:
+def _iterate_working_files(root: Path) -> Iterator[str]:
     listed = None
     if shutil.which("git") is not None:
         listed = _run_git(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard")

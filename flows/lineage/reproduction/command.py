@@ -41,7 +41,7 @@ def run_recorded_command(
     slots = Slots()
     holder = f"the verification of {record.stage} (pid {os.getpid()} on {platform.node()})"
     try:
-        with slots.hold(0, _count_granted_gpus(record.stage, copy), holder=holder, tell=say) as lease:
+        with slots.hold(0, _load_granted_gpu_count(record.stage, copy), holder=holder, tell=say) as lease:
             device_variables = devices.build_device_environment(lease.names) if slots.gpus else {}
             records = {} if to_mlflow else {"POSTTRAIN_RECORDS": str(copy / RECORDS)}
             grant = Grant({**build_reproduction_environment(record, copy), **device_variables, **records}, lease.files)
@@ -73,7 +73,7 @@ def build_reproduction_environment(record: ExecutionRecord, copy: Path) -> dict[
     return env
 
 
-def _count_granted_gpus(stage: str, copy: Path) -> int:
+def _load_granted_gpu_count(stage: str, copy: Path) -> int:
     """The GPUs that dvc.yaml grants the stage."""
     from ruamel.yaml import YAML
 

@@ -87,7 +87,7 @@ def compare_outputs(
 
 def find_environment_differences(record: ExecutionRecord) -> dict[str, tuple[str, str]]:
     """What of versions and machine is another now than on record: name -> (recorded, here)."""
-    actual = run_environment.collect_versions() | dict.fromkeys(
+    actual = run_environment.collect_environment_facts() | dict.fromkeys(
         run_environment.filter_foreign_injections(record.environment), "left out"
     )
     return {
@@ -100,7 +100,7 @@ def find_environment_differences(record: ExecutionRecord) -> dict[str, tuple[str
 def _find_recorded_file_hashes(repository: Path, path: str, md5: str) -> dict[str, str] | None:
     """Path within the out -> MD5 of each recorded file; None where neither the cache nor the workspace has the list."""
     try:
-        return cache_objects.list_cached_files(repository, md5)
+        return cache_objects.read_cached_file_hashes(repository, md5)
     except PlanError:
         if (repository / path).exists():
             files = digests.compute_path_digests(repository, repository / path)

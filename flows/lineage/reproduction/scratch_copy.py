@@ -104,7 +104,7 @@ def _restore_dependency(repository: Path, copy: ScratchCopy, path: str, md5: str
     try:
         lacking = [
             name
-            for name, file_md5 in cache_objects.list_cached_files(repository, md5).items()
+            for name, file_md5 in cache_objects.read_cached_file_hashes(repository, md5).items()
             if cache_objects.find_cache_object(repository, file_md5) is None
         ]
         if lacking:

@@ -25,7 +25,7 @@ from tasks.agents.environments.protocol import (
     check_and_fill_settings,
     get_number_setting,
 )
-from tasks.agents.environments.splits import Split, assign_split
+from tasks.agents.environments.splits import Split, compute_opening_split
 
 Strangers = Literal["left out", "unsure", "told"]
 DEFAULTS: Mapping[str, Setting] = {
@@ -197,7 +197,7 @@ def _format_question(person: int, words: str) -> str:
 def _list_questions_of_split(person: int, split: Split) -> list[str]:
     """Questions about a person whose games are of a split."""
     every = [_format_question(person, words) for words in ASKED]
-    return [question for question in every if assign_split([{"role": "user", "content": question}]) == split]
+    return [question for question in every if compute_opening_split([{"role": "user", "content": question}]) == split]
 
 
 @lru_cache(maxsize=8)

@@ -18,7 +18,7 @@ from tasks.agents.environments.protocol import (
     Turn,
 )
 from tasks.agents.environments.rooms import Rooms
-from tasks.agents.environments.splits import Split, assign_split
+from tasks.agents.environments.splits import Split, compute_opening_split
 from tasks.agents.environments.user_environments import NAME, HostedGame
 
 KINDS: Mapping[str, Callable[[Mapping[str, Setting]], Environment]] = {
@@ -76,7 +76,7 @@ def iterate_games(
                 ) from None
             continue
         faults = 0
-        others = 0 if assign_split(opening) == split else others + 1
+        others = 0 if compute_opening_split(opening) == split else others + 1
         if others == OTHERS:
             wanted = "openings that differ from game to game, since a game's split is a hash of what it opens with"
             raise SettingError(f"{kind}: none of {OTHERS} games in a row is of the split {split}; expected {wanted}")

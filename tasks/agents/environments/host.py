@@ -156,7 +156,7 @@ class Host:
             answer = dict(json.loads(line))
             if answer.pop("call") != request["call"]:
                 raise ValueError(wrong)
-            reply = check_reply(request["op"], answer)
+            reply = parse_reply(request["op"], answer)
         except (ValueError, TypeError, KeyError, RecursionError):
             reply = {"fault": wrong}
         if "fault" in reply:
@@ -207,16 +207,16 @@ def serve_episode(descriptor: int, make: Any, settings: Any, seed: int) -> None:
             if request["op"] == "open":
                 environment = make(settings)
                 reply = {
-                    "messages": check_opening_messages(environment.reset(seed)),
+                    "messages": parse_opening_messages(environment.reset(seed)),
                     "knows": [name for name in ("best_action", "optimum") if hasattr(environment, name)],
-                    **get_episode_limits(environment),
+                    **parse_episode_limits(environment),
                 }
             elif request["op"] == "step":
-                reply = check_step_result(environment.step(request["action"]))
+                reply = parse_step_result(environment.step(request["action"]))
             elif request["op"] == "best":
-                reply = {"action": check_text("best_action", environment.best_action())}
+                reply = {"action": parse_text_value("best_action", environment.best_action())}
             else:
-                reply = {"optimum": check_finite_number("optimum", environment.optimum())}
+                reply = {"optimum": parse_finite_number("optimum", environment.optimum())}
         except BaseException as error:
             reply = {"fault": replace_lone_surrogates(format_error_line(error))}
         try:
@@ -229,7 +229,7 @@ def serve_episode(descriptor: int, make: Any, settings: Any, seed: int) -> None:
     os._exit(0)
 
 
-def check_opening_messages(messages: Any) -> list[Reply]:
+def parse_opening_messages(messages: Any) -> list[Reply]:
     """The messages that `reset` returned; a text alone is one of the user's."""
     if isinstance(messages, str):
         messages = [{"role": "user", "content": messages}]
@@ -238,13 +238,13 @@ def check_opening_messages(messages: Any) -> list[Reply]:
         raise ValueError(f"reset: expected a text or messages alone, not a pair with an info, got {got}")
     if not isinstance(messages, Iterable) or isinstance(messages, Mapping | bytes):
         raise ValueError(f"reset: expected a text or a list of messages, got {format_value(messages)}")
-    checked = [check_message(raw_message) for raw_message in messages]
+    checked = [parse_opening_message(raw_message) for raw_message in messages]
     if not checked or checked[-1]["role"] != "user":
         raise ValueError("reset: expected the last message to be of the user")
     return checked
 
 
-def check_message(value: Any) -> Reply:
+def parse_opening_message(value: Any) -> Reply:
     """One message of an opening."""
     fits = isinstance(value, Mapping) and {*value} == {"role", "content"} and value["role"] in ("system", "user")
     if not fits or not isinstance(value["content"], str):
@@ -252,38 +252,38 @@ def check_message(value: Any) -> Reply:
     return {"role": value["role"], "content": replace_lone_surrogates(value["content"])}
 
 
-def get_episode_limits(environment: Any) -> Reply:
+def parse_episode_limits(environment: Any) -> Reply:
     """How many turns an episode may have, and how many seconds all answers of it may take."""
     turns = unwrap_scalar(getattr(environment, "max_turns", None))
     if turns is not None and (not isinstance(turns, int) or isinstance(turns, bool) or not 1 <= turns <= 10**9):
         raise ValueError(f"max_turns: expected a whole number from 1 to 10^9, got {format_value(turns)}")
     seconds = getattr(environment, "max_seconds", None)
-    if seconds is not None and check_finite_number("max_seconds", seconds) <= 0:
+    if seconds is not None and parse_finite_number("max_seconds", seconds) <= 0:
         raise ValueError(f"max_seconds: expected a number above 0, got {format_value(seconds)}")
-    most = SECONDS if seconds is None else check_finite_number("max_seconds", seconds)
+    most = SECONDS if seconds is None else parse_finite_number("max_seconds", seconds)
     return {"max_turns": turns or TURNS, "max_seconds": most}
 
 
-def check_reply(op: str, reply: Reply) -> Reply:
+def parse_reply(op: str, reply: Reply) -> Reply:
     """The reply to a question, if it is one of this process's; ValueError, TypeError or KeyError otherwise."""
     if "fault" in reply:
         return {"fault": replace_lone_surrogates(str(reply["fault"]))[:SHOWN]}
     if "spent" in reply:
-        return {name: check_finite_number(name, reply[name]) for name in ("spent", "most")}
+        return {name: parse_finite_number(name, reply[name]) for name in ("spent", "most")}
     if op == "load":
         return {}
     if op == "open":
         knows = [name for name in ("best_action", "optimum") if name in reply["knows"]]
-        limits = get_episode_limits(SimpleNamespace(**reply))
-        return {"messages": check_opening_messages(reply["messages"]), "knows": knows, **limits}
+        limits = parse_episode_limits(SimpleNamespace(**reply))
+        return {"messages": parse_opening_messages(reply["messages"]), "knows": knows, **limits}
     if op == "step":
-        return check_step_result((reply["observation"], reply["reward"], reply["done"], reply["counted"]))
+        return parse_step_result((reply["observation"], reply["reward"], reply["done"], reply["counted"]))
     if op == "best":
-        return {"action": check_text("best_action", reply["action"])}
-    return {"optimum": check_finite_number("optimum", reply["optimum"])}
+        return {"action": parse_text_value("best_action", reply["action"])}
+    return {"optimum": parse_finite_number("optimum", reply["optimum"])}
 
 
-def check_step_result(value: Any) -> Reply:
+def parse_step_result(value: Any) -> Reply:
     """What `step` returned: (observation, reward, done), with counts behind them, or an object with these fields."""
     names = ("observation", "reward", "done", "counted")
     parts = value if isinstance(value, tuple) else [getattr(value, name) for name in names if hasattr(value, name)]
@@ -295,18 +295,18 @@ def check_step_result(value: Any) -> Reply:
         raise ValueError(f"step: expected done to be True or False, got {format_value(done)}")
     if not isinstance(counted, Mapping | None):
         raise ValueError(f"step: expected a dictionary of counts behind done, got {format_value(counted)}")
-    counts = {check_text("step: a count's name", name): amount for name, amount in (counted or {}).items()}
+    counts = {parse_text_value("step: a count's name", name): amount for name, amount in (counted or {}).items()}
     if reserved := counts.keys() & {FAULTS, TURNS_CUT}:
         raise ValueError(f"step: {min(reserved)}: expected another name for a count, since this one is counted here")
     return {
-        "observation": check_text("step: the observation", observation),
-        "reward": check_finite_number("step: the reward", reward),
+        "observation": parse_text_value("step: the observation", observation),
+        "reward": parse_finite_number("step: the reward", reward),
         "done": bool(unwrap_scalar(done)),
-        "counted": {name: check_finite_number(f"step: {name}", amount) for name, amount in counts.items()},
+        "counted": {name: parse_finite_number(f"step: {name}", amount) for name, amount in counts.items()},
     }
 
 
-def check_text(what: str, value: Any) -> str:
+def parse_text_value(what: str, value: Any) -> str:
     """A text."""
     if not isinstance(value, str):
         raise ValueError(f"{what}: expected a text, got {format_value(value)}")
@@ -328,7 +328,7 @@ def unwrap_scalar(value: Any) -> Any:
         return value
 
 
-def check_finite_number(what: str, value: Any) -> float:
+def parse_finite_number(what: str, value: Any) -> float:
     """A finite number; a text is none."""
     try:
         result = float("nan") if isinstance(value, str | bytes | bytearray) else float(unwrap_scalar(value))

@@ -11,7 +11,7 @@ Split = Literal["train", "validation", "test"]
 BUCKETS: Mapping[Split, range] = {"test": range(0, 2), "validation": range(2, 3), "train": range(3, 10)}  # tenths
 
 
-def assign_split(opening: Sequence[Message]) -> Split:
+def compute_opening_split(opening: Sequence[Message]) -> Split:
     """The split of every game that opens so."""
     bucket = zlib.crc32(json.dumps([*opening]).encode()) % 10
     return next(split for split, buckets in BUCKETS.items() if bucket in buckets)

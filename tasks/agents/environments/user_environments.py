@@ -67,7 +67,7 @@ class Hosted(Child):
         """
         op = self.asked.pop(number, "load")
         try:
-            return host.check_reply(op, super().reply(number, seconds or self.seconds + SLACK))
+            return host.parse_reply(op, super().reply(number, seconds or self.seconds + SLACK))
         except ChildEnded as ended:
             return {"fault": f"the process of the environment {ended}"}
         except (WrongReply, ValueError, TypeError, KeyError) as wrong:

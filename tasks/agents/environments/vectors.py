@@ -17,7 +17,7 @@ WORD = re.compile(r"\w+")
 TURNS = 10.0  # the number of turns is divided by it
 
 
-def hash_bag_of_words(text: str, features: int) -> Vector:
+def compute_hashed_bag_of_words(text: str, features: int) -> Vector:
     """The words of a text and its pairs of neighbouring words, in `features` buckets: (F,)."""
     words = WORD.findall(text.lower())
     buckets = np.zeros(features, np.float32)
@@ -49,8 +49,8 @@ class GameReader:
 
     def read(self, text: str, action_text: str = "") -> Vector:
         """The observation (3 F + 1,) after `action_text` was answered with `text`; at the opening nothing was said."""
-        action = hash_bag_of_words(action_text, self.features)
-        heard = hash_bag_of_words(text, self.features)
+        action = compute_hashed_bag_of_words(action_text, self.features)
+        heard = compute_hashed_bag_of_words(text, self.features)
         self.memory = np.float32(self.decay) * self.memory + self.last + action
         self.last = heard
         self.turns = self.turns + 1

@@ -41,7 +41,7 @@ class GameCollector:
     def groups(self, step: int) -> Sequence[Sequence[GameEpisode]]:
         """The step's episodes by their games."""
         first = self.world.seed + SEEDS * (self.seed + 1) + 10 * self.games * (step - 1)
-        games = islice(self.world.stream("train", first), self.games)
+        games = islice(self.world.iterate_games_from_seed("train", first), self.games)
         several: list[Game] = [self.world.again(game) for game in games for _ in range(self.episodes)]
         generator = torch.Generator(models.choose_device()).manual_seed(self.seed * DRAWS + step)
         played = playing.play_games(self.model, self.tokenizer, several, self.how, generator)

@@ -25,7 +25,7 @@ def encode_observation(tokenizer: Tokenizer, observation: str, ended: bool) -> l
     What was said stays as it was said, also with templates that take thoughts out of earlier answers.
     """
     whole = _encode_messages(tokenizer, [*_build_probe_messages(), {"role": "user", "content": observation}], more=True)
-    return [*([] if ended else [chat.end_token(tokenizer)]), *whole[_find_answer_end(tokenizer) :]]
+    return [*([] if ended else [chat.end_token(tokenizer)]), *whole[_compute_answer_end(tokenizer) :]]
 
 
 def encode_action(tokenizer: Tokenizer, text: str) -> list[int]:
@@ -39,7 +39,7 @@ def decode_action(tokenizer: Tokenizer, tokens: Sequence[int], ended: bool) -> s
 
 
 @lru_cache(maxsize=8)
-def _find_answer_end(tokenizer: Tokenizer) -> int:
+def _compute_answer_end(tokenizer: Tokenizer) -> int:
     """Where in a conversation of two questions the tokens behind the first answer's end token begin."""
     end = chat.end_token(tokenizer)
     count = _encode_messages(tokenizer, _build_probe_messages(), more=False).count(end)
@@ -60,7 +60,7 @@ def _build_probe_messages() -> list[Message]:
 def _encode_messages(tokenizer: Tokenizer, messages: Sequence[Message], more: bool) -> list[int]:
     return tokenizer.apply_chat_template(
         [{"role": message["role"], "content": message["content"]} for message in messages],
-        chat_template=chat.get_fixed_date_template(tokenizer),
+        chat_template=chat.build_fixed_date_template(tokenizer),
         add_generation_prompt=more,
         sanitize_control_tokens=True,
     )["input_ids"]

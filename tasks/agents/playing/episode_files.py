@@ -37,9 +37,9 @@ class World:
 
     def games(self, split: Split, count: int) -> list[Game]:
         """The first games of a split."""
-        return [*islice(self.stream(split, self.seed), count)]
+        return [*islice(self.iterate_games_from_seed(split, self.seed), count)]
 
-    def stream(self, split: Split, seed: int) -> Iterator[Game]:
+    def iterate_games_from_seed(self, split: Split, seed: int) -> Iterator[Game]:
         """Games of a split without end, from another seed on."""
         try:
             yield from games.iterate_games(self.kind, self.settings, split, seed, self.seconds)
@@ -59,7 +59,7 @@ class World:
             raise DataError(f"{self.kind}: game {number} was opened, and cannot be opened again: {fault}") from None
 
 
-def write_world(config: EnvironmentConfig, seed: int, folder: Path) -> World:
+def create_and_write_world(config: EnvironmentConfig, seed: int, folder: Path) -> World:
     """Keep what an environment is beside its episodes."""
     world = World(config.kind, dict(config.settings), seed, config.seconds)
     folder.mkdir(parents=True, exist_ok=True)

@@ -47,7 +47,7 @@ class GameEpisode:
         """The sum of rewards."""
         return sum(self.rewards)
 
-    def spoken(self, number: int) -> list[Record]:
+    def build_turn_records(self, number: int) -> list[Record]:
         """Its turns as a table has them (tables.Spoken), as the episode of this number."""
         observations = [json.dumps(self.game.opening), *self.observations]
         return [
@@ -81,7 +81,7 @@ def play_games(
         texts = [encoding.decode_action(tokenizer, action.tokens, action.ended) for action in actions]
         turns = step_environments([episode.game.environment for episode in running], texts)
         return [
-            _record_turn(tokenizer, *heard)
+            _record_turn_and_encode_reply(tokenizer, *heard)
             for heard in zip(running, texts, turns, (action.ended for action in actions), strict=True)
         ]
 
@@ -139,7 +139,9 @@ def fill_missing_counts(curves: Sequence[Sequence[Row]]) -> list[list[Row]]:
     return [[{**row, **{name: row.get(name, 0.0) for name in names}} for row in rows] for rows in curves]
 
 
-def _record_turn(tokenizer: Tokenizer, episode: GameEpisode, text: str, turn: Turn, ended: bool) -> list[int] | None:
+def _record_turn_and_encode_reply(
+    tokenizer: Tokenizer, episode: GameEpisode, text: str, turn: Turn, ended: bool
+) -> list[int] | None:
     """Keep a turn; the tokens that follow it, none where the episode is over."""
     episode.actions.append(text)
     episode.observations.append(turn.observation)

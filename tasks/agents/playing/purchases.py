@@ -49,7 +49,7 @@ def buy_demonstrations(world: World, tokenizer: Tokenizer, seed: int, dollars: f
     bought = Bought()
     rows = list[Record]()
     faulty = 0
-    for game in world.stream("train", world.seed + SEEDS * (seed + 1)):
+    for game in world.iterate_games_from_seed("train", world.seed + SEEDS * (seed + 1)):
         expert = episode_files.play_expert_game(game, bought.number)
         faulty = 0 if expert.turns else faulty + 1
         if faulty == FAULTY:
@@ -61,7 +61,7 @@ def buy_demonstrations(world: World, tokenizer: Tokenizer, seed: int, dollars: f
         if not bought.pay_if_affordable(price * len(expert.turns), dollars):
             break
         rows += expert.turns
-    return _add_transcripts(bought, tokenizer, rows)
+    return _set_bought_episodes(bought, tokenizer, rows)
 
 
 def buy_teacher_episodes(teacher: GameCollector, tokenizer: Tokenizer, dollars: float, price: float) -> Bought:
@@ -71,8 +71,8 @@ def buy_teacher_episodes(teacher: GameCollector, tokenizer: Tokenizer, dollars: 
     for number, (episode,) in enumerate(_iterate_played_groups(teacher)):
         if not bought.pay_if_affordable(price * len(episode.rewards), dollars):
             break
-        rows += episode.spoken(number)
-    return _add_transcripts(bought, tokenizer, rows)
+        rows += episode.build_turn_records(number)
+    return _set_bought_episodes(bought, tokenizer, rows)
 
 
 def buy_successful_episodes(collector: GameCollector, dollars: float, price: float) -> Bought:
@@ -112,7 +112,7 @@ def _iterate_played_groups(collector: GameCollector) -> Iterator[Sequence[GameEp
                 yield group
 
 
-def _add_transcripts(bought: Bought, tokenizer: Tokenizer, rows: list[Record]) -> Bought:
+def _set_bought_episodes(bought: Bought, tokenizer: Tokenizer, rows: list[Record]) -> Bought:
     if rows:
         bought.episodes = episode_files.encode_transcripts(tokenizer, pd.DataFrame(rows))
     return bought

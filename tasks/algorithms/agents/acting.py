@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from tasks.algorithms.agents.transcripts import Transcript
-from tasks.algorithms.language.cache import compact_cache, reserve_cache_room
+from tasks.algorithms.language.cache import compact_cache, select_rows_and_reserve_cache_room
 from tasks.algorithms.language.causal_lm import CausalLM, KeyValueCache
 from tasks.algorithms.language.completions import pad_left
 from tasks.algorithms.language.rollouts import sample_next_tokens
@@ -65,7 +65,9 @@ def play_episodes(
     """
     device = next(model.parameters()).device
     played = EpisodeBatch([Transcript() for _ in openings], [False] * len(openings))
-    rows = _select_fitting_rows(played, {row: list(opening) for row, opening in enumerate(openings)}, sampling)
+    rows = _mark_cut_and_select_fitting_rows(
+        played, {row: list(opening) for row, opening in enumerate(openings)}, sampling
+    )
     cache = None
     turn = 0
     mask = torch.zeros(len(rows), 0, dtype=torch.bool, device=device)
@@ -89,13 +91,13 @@ def play_episodes(
         }
         cache_rows = {row: index for index, row in enumerate(rows)}
         unread = {action.row: action.tokens[-1:] for action in turn_actions}
-        rows = _select_fitting_rows(played, observed, sampling)
+        rows = _mark_cut_and_select_fitting_rows(played, observed, sampling)
         cache, mask = state.kept([cache_rows[row] for row in rows])
         turn += 1
     return played
 
 
-def _select_fitting_rows(
+def _mark_cut_and_select_fitting_rows(
     played: EpisodeBatch, observed: dict[int, list[int]], sampling: ActionSampling
 ) -> dict[int, list[int]]:
     """The rows that have room for their observation and an action; the others are cut."""
@@ -136,7 +138,9 @@ class _State:
     def make_room(self, tokens: int) -> None:
         """Have the next tokens written in place; each would copy the cache."""
         if self.cache is not None:
-            reserve_cache_room(self.cache, torch.arange(len(self.mask), device=self.mask.device), tokens)
+            select_rows_and_reserve_cache_room(
+                self.cache, torch.arange(len(self.mask), device=self.mask.device), tokens
+            )
 
     def kept(self, indices: list[int]) -> tuple[KeyValueCache | None, Tensor]:
         """Cache and mask of these rows alone, without columns that none of them needs."""

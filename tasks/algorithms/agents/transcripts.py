@@ -69,7 +69,7 @@ class Transcripts:
         without a turn.
         """
         first = self.acts & ~self.acts.roll(1, dims=1)
-        return self._find_turn_positions(first) - self.taken.long()
+        return self._compute_turn_positions(first) - self.taken.long()
 
     @property
     def last(self) -> Tensor:
@@ -78,7 +78,7 @@ class Transcripts:
         """
         last = self.acts.clone()
         last[:, :-1] &= ~self.acts[:, 1:]
-        return self._find_turn_positions(last)
+        return self._compute_turn_positions(last)
 
     def on(self, model: Parametrised) -> "Transcripts":
         """The same on the model's device."""
@@ -105,7 +105,7 @@ class Transcripts:
         gathered = values.gather(1, self.turns.clamp(max=values.shape[1] - 1))
         return gathered * self.acts
 
-    def _find_turn_positions(self, marked: Tensor) -> Tensor:
+    def _compute_turn_positions(self, marked: Tensor) -> Tensor:
         """Where each turn's marked token is: (N, K)."""
         positions = torch.zeros_like(self.taken, dtype=torch.long)
         rows, columns = marked.nonzero(as_tuple=True)

@@ -22,7 +22,7 @@ SMALLEST = 2**19  # multiplications; with fewer the call costs as much time as o
 @cache
 def uses_onednn() -> bool:
     """Whether large products are oneDNN's; TrainingError if POSTTRAIN_PRODUCTS names a library that torch lacks."""
-    library = matmul_backend.get_matmul_library()
+    library = matmul_backend.get_or_measure_matmul_library()
     available = torch.backends.mkldnn.is_available()
     libraries = [matmul_backend.TORCH, *([matmul_backend.ONEDNN] if available else [])]
     if library not in libraries:

@@ -32,7 +32,7 @@ VECTORS = {"avx512f": "AVX-512", "avx2": "AVX2", "sve": "SVE", "asimd": "NEON"} 
 Seconds = Mapping[str, Sequence[float]]  # library -> seconds for each of SHAPES
 
 
-def get_matmul_library() -> str:
+def get_or_measure_matmul_library() -> str:
     """The library: POSTTRAIN_PRODUCTS as it is, or the choice of this machine."""
     return os.environ.get(VARIABLE) or _load_or_measure_choice()
 

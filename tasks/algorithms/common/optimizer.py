@@ -19,7 +19,7 @@ from tasks.algorithms.common import distributed, sharding
 from tasks.algorithms.common.errors import TrainingError
 from tasks.algorithms.common.muon import Muon
 from tasks.algorithms.common.precision import get_master_weight
-from tasks.algorithms.common.zero_partition import assign_owners
+from tasks.algorithms.common.zero_partition import compute_weight_owners
 
 Schedule = Literal["constant", "linear", "cosine"]
 METRICS = {
@@ -98,7 +98,7 @@ class Optimizer:
         matrices = [p for p in rest if p.dim() > 1]
         vectors = [p for p in rest if p.dim() <= 1]
         self.numbered = [*matrices, *vectors, *hidden]
-        self.owners = assign_owners(self.numbered) if distributed.is_optimizer_sharded() else []
+        self.owners = compute_weight_owners(self.numbered) if distributed.is_optimizer_sharded() else []
         local = {id(p) for p, owner in zip(self.numbered, self.owners, strict=False) if owner == distributed.get_rank()}
         mine = [[p for p in group if not self.owners or id(p) in local] for group in (matrices, vectors, hidden)]
         groups = [
@@ -127,7 +127,7 @@ class Optimizer:
         for weight, rows in self.divided:
             sharding.move_gradient_to_rows(weight, rows)
         distributed.sum_gradients(self.apart)
-        norm = self._norm()
+        norm = self._compute_gradient_norm()
         check_finite("gradient's norm", norm.item())
         clip_grads_with_norm_(self.parameters, self.clip, norm)
         for part in self.parts:
@@ -144,7 +144,7 @@ class Optimizer:
         self.steps_taken += 1
         return norm.item()
 
-    def _norm(self) -> Tensor:
+    def _compute_gradient_norm(self) -> Tensor:
         """The norm of the gradient of all weights, whoever has their rows."""
         norm = get_total_norm([p.grad for p in self.apart if p.grad is not None])
         if not self.divided:
@@ -164,7 +164,7 @@ class Optimizer:
         if self.divided:
             rows = {name: value for name, value in state.items() if self._is_sharded_moment(name, value)}
             state = {
-                **sharding.gather_on_main(rows),
+                **sharding.gather_shards_on_main(rows),
                 **{name: value for name, value in state.items() if name not in rows},
             }
         return {"steps_taken": torch.tensor(self.steps_taken), **state}

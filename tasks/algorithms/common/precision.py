@@ -34,7 +34,7 @@ def get_compute_dtype(precision: Precision) -> torch.dtype:
     return torch.float32 if precision == "fp32" else torch.bfloat16
 
 
-def set_precision(model: Weighted, precision: Precision) -> None:
+def convert_weights_to_precision(model: Weighted, precision: Precision) -> None:
     """Round the weights in place; with bf16 those that are trained keep what they were as their masters.
 
     Divided weights stay as they are: their rows are the masters, and `sharding.shard_model` was told what to compute
@@ -58,7 +58,7 @@ def get_master_weight(p: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def copy_rounded_weights(model: Weighted, rounded: Weighted) -> None:
+def copy_weights_to_rounded_model(model: Weighted, rounded: Weighted) -> None:
     """Give `rounded`, the same model in bfloat16, the model's weights as they are now; of a divided model they have to
     be whole here.
     """
@@ -106,7 +106,7 @@ class TrainedWeights:
             for name, tensor in trained.items()
             if not sharding.is_sharded_weight(tensor)
         }
-        return {**sharding.gather_on_main(rows), **(apart if distributed.is_main_rank() else {})}
+        return {**sharding.gather_shards_on_main(rows), **(apart if distributed.is_main_rank() else {})}
 
     @torch.no_grad()
     def load_state_dict(self, state: Mapping[str, Tensor], /) -> None:
@@ -115,7 +115,7 @@ class TrainedWeights:
         for name, tensor in self._collect_trained_tensors().items():
             updated = get_master_weight(tensor)
             if shared:
-                whole = sharding.broadcast_from_main(state.get(name), tensor.shape, updated)
+                whole = sharding.broadcast_tensor_from_main(state.get(name), tensor.shape, updated)
                 updated.copy_(sharding.select_local_rows(whole) if sharding.is_sharded_weight(tensor) else whole)
             else:
                 updated.copy_(state[name])

@@ -85,7 +85,7 @@ def is_sharded_weight(p: Tensor) -> bool:
     return getattr(p, DIVIDED, False)
 
 
-def gather_on_main(shards: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def gather_shards_on_main(shards: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The whole tensors in rank 0's main memory, gathered one after another; others get nothing.
 
     One that has two names is one tensor.
@@ -101,7 +101,7 @@ def gather_on_main(shards: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return tensors
 
 
-def broadcast_from_main(values: Tensor | None, shape: torch.Size, like: Tensor) -> Tensor:
+def broadcast_tensor_from_main(values: Tensor | None, shape: torch.Size, like: Tensor) -> Tensor:
     """Rank 0's `values` of this shape on all ranks, of the type and on the device of `like`; others need to give
     none.
     """

@@ -79,7 +79,7 @@ class UniformDraws:
             return drawn
         return drawn.new_zeros(self.count, 1).index_copy(0, self.drawing, drawn)[self.first + rows]
 
-    def go_on(self, rows: Tensor) -> None:
+    def mark_continuing_rows(self, rows: Tensor) -> None:
         """Say at each token which of this rank's rows go on."""
         going = torch.zeros(self.count, dtype=torch.uint8, device=self.generator.device)
         going[self.first + rows] = 1
@@ -93,7 +93,7 @@ class UniformDraws:
         none = torch.zeros(0, dtype=torch.long, device=self.generator.device)
         while self.left and tokens and distributed.get_world_size() > 1:
             self(none)
-            self.go_on(none)
+            self.mark_continuing_rows(none)
             tokens -= 1
 
 

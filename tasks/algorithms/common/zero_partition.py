@@ -11,7 +11,7 @@ from torch import Tensor
 from tasks.algorithms.common import distributed
 
 
-def assign_owners(weights: Sequence[Tensor]) -> list[int]:
+def compute_weight_owners(weights: Sequence[Tensor]) -> list[int]:
     """The owner of each weight: from the largest down, each goes to the rank that has the fewest numbers so far."""
     held = [0] * distributed.get_world_size()
     ranks = [0] * len(weights)

@@ -147,16 +147,16 @@ def select_rank_responses(completions: Completions, rows: Tensor) -> Tensor:
     ]
 
 
-def cut_if_needed(batch: Completions, rows: Tensor, size: int) -> tuple[Tensor, ...]:
+def cut_into_micro_batches_if_needed(batch: Completions, rows: Tensor, size: int) -> tuple[Tensor, ...]:
     """The responses `rows` in parts of at most `size`."""
     return (rows,) if len(rows) <= size else cut_into_micro_batches(batch, rows, size)
 
 
 @torch.no_grad()
-def compute_in_parts(passed: Callable[[Completions], Tensor], batch: Completions, size: int) -> Tensor:
+def compute_token_values_in_parts(passed: Callable[[Completions], Tensor], batch: Completions, size: int) -> Tensor:
     """What `passed` gives for each token of the batch, on the CPU: (N, L), from parts of at most `size` responses."""
     values = torch.zeros(batch.mask.shape)
-    for whole in cut_if_needed(batch, torch.arange(len(batch)), size):
+    for whole in cut_into_micro_batches_if_needed(batch, torch.arange(len(batch)), size):
         if not len(rows := select_rank_responses(batch, whole)):
             continue
         part = passed(batch.rows(rows) if len(rows) < len(batch) else batch).cpu()

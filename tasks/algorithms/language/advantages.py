@@ -72,7 +72,7 @@ def group_advantages(rewards: Tensor, owner: Tensor, kind: Literal["standardized
     counts = torch.bincount(owner).clamp(min=1)
     mean = torch.zeros(len(counts), dtype=rewards.dtype, device=rewards.device).index_add(0, owner, rewards) / counts
     centred = rewards - mean[owner]
-    centred = torch.where(has_reward_spread(rewards, owner)[owner], centred, torch.zeros_like(centred))
+    centred = torch.where(compute_reward_spread_mask(rewards, owner)[owner], centred, torch.zeros_like(centred))
     if kind == "centered":
         return centred
     squares = torch.zeros_like(mean).index_add(0, owner, centred.square())
@@ -92,7 +92,7 @@ def step_advantages(rewards: Tensor, mask: Tensor, owner: Tensor, kind: Literal[
     return reward_to_go(paid, mask, 1.0)
 
 
-def has_reward_spread(rewards: Tensor, owner: Tensor) -> Tensor:
+def compute_reward_spread_mask(rewards: Tensor, owner: Tensor) -> Tensor:
     """Whether a prompt's responses earned different rewards: (B,) bool."""
     low = torch.full((len(torch.bincount(owner)),), torch.inf, dtype=rewards.dtype, device=rewards.device)
     high = low.neg().scatter_reduce(0, owner, rewards, "amax")

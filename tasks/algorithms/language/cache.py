@@ -45,7 +45,7 @@ class RoomyLayer(DynamicLayer):  # type: ignore[misc]  # transformers is untyped
         self.keys, self.values = (buffer[:, :, :length] for buffer in self.buffers)
 
 
-def reserve_cache_room(
+def select_rows_and_reserve_cache_room(
     cache: KeyValueCache, rows: Tensor, room: int, kind: Callable[[DynamicLayer], NewLayer] = lambda _: RoomyLayer
 ) -> None:
     """Reduce or repeat a prefilled cache's rows to `rows` (N,), in place, and make room for `room` more tokens.

@@ -113,7 +113,7 @@ SAMPLER_METRICS = {
 }
 
 
-def check_rewards(experience: Experience) -> None:
+def check_rewards_and_logps(experience: Experience) -> None:
     """TrainingError where a reward is infinite or a log-probability is not finite; the latter means that the policy has
     diverged.
     """

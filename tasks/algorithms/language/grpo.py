@@ -39,7 +39,7 @@ from tasks.algorithms.language.experience import (
     Collect,
     Experience,
     Look,
-    check_rewards,
+    check_rewards_and_logps,
     sum_logp_differences,
     summarise_samples,
 )
@@ -49,7 +49,7 @@ from tasks.algorithms.language.policy_gradient import (
     Totals,
     aggregate_loss,
     clipped_policy_loss,
-    importance_weights,
+    compute_capped_importance_weights,
 )
 
 OF_KL = ("kl", "kl_slope", "kl_slope_squared")  # what the loss sums over tokens where there is a KL term
@@ -131,7 +131,7 @@ def fit(
         reference.eval()
     for step in range(start + 1, steps + 1):
         experience = collect(step)
-        check_rewards(experience)
+        check_rewards_and_logps(experience)
         samples = experience.samples()
         advantages = compute_token_advantages(samples, settings)
         if look is not None:
@@ -193,7 +193,7 @@ def _update_policy(
                 old_logps.append(sampled if settings.old_from_sampler else logps.detach())
             weights = None
             if settings.importance_cap is not None:
-                weights = importance_weights(old_logps[number], sampled, settings.importance_cap)
+                weights = compute_capped_importance_weights(old_logps[number], sampled, settings.importance_cap)
             loss, sums = grpo_loss(
                 logps,
                 old_logps[number],

@@ -59,7 +59,7 @@ class Labelled:
             return
         for prompts in self.responses.owner.unique().tensor_split(count):
             if len(prompts):
-                yield self.rows(_find_rows_of_prompts(self.responses, prompts))
+                yield self.rows(_select_rows_of_prompts(self.responses, prompts))
 
     def share(self, model: object, padded: bool = False) -> "tuple[Labelled, Tensor, float] | None":
         """The responses to this rank's share of the prompts, their rows, and what they count: 1, or 0 for a stand-in;
@@ -68,11 +68,11 @@ class Labelled:
         if distributed.get_world_size() == 1:
             return self, torch.arange(len(self.responses)), 1.0
         prompts, counted = select_rank_prompts(self.responses.owner, model)
-        rows = _find_rows_of_prompts(self.responses, prompts)
+        rows = _select_rows_of_prompts(self.responses, prompts)
         return (self.rows(rows, padded), rows, counted) if len(rows) else None
 
 
-def _find_rows_of_prompts(responses: Completions, prompts: Tensor) -> Tensor:
+def _select_rows_of_prompts(responses: Completions, prompts: Tensor) -> Tensor:
     return torch.isin(responses.owner, prompts).nonzero().flatten()
 
 
@@ -111,7 +111,7 @@ def compute_label_losses(logits: Tensor, target: Tensor) -> Tensor:
     return -(target * log_softmax(logits, dim=1)).sum(dim=1)
 
 
-def is_prediction_right(logits: Tensor, target: Tensor) -> Tensor:
+def compute_right_prediction_mask(logits: Tensor, target: Tensor) -> Tensor:
     """Whether the label that the model holds for likeliest is the right one: (M,) from (M, C) and (M, C)."""
     if logits.shape[1] == 1:
         return (logits.squeeze(1) > 0) == (target.squeeze(1) > 0.5)
@@ -150,7 +150,7 @@ def fit(
             total += loss.item()
             if counts:
                 judged = part.judged[at].to(device)
-                hits.append(is_prediction_right(logits.detach(), target)[judged])
+                hits.append(compute_right_prediction_mask(logits.detach(), target)[judged])
         norm = optimizer.step()
         all_hits = distributed.gather_rows(torch.cat(hits))
         yield {

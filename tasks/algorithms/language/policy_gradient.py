@@ -37,7 +37,7 @@ def policy_gradient_loss(logps: Tensor, advantages: Tensor, mask: Tensor, respon
     return -(advantages * logps * mask).sum() / responses
 
 
-def gradient_variance(
+def estimate_gradient_variance(
     policy: CausalLM, batch: Completions, advantages: Mapping[str, Tensor], parts: int, temperature: float
 ) -> dict[str, float]:
     """The trace of the covariance of the batch's gradient under each of several `advantages` (N, L).
@@ -97,7 +97,7 @@ def aggregate_loss(values: Tensor, mask: Tensor, how: Aggregation, totals: Total
     return masked.sum() / mask.sum().clamp(min=1) * (len(mask) / totals.sequences)
 
 
-def importance_weights(logps: Tensor, sampled: Tensor, cap: float) -> Tensor:
+def compute_capped_importance_weights(logps: Tensor, sampled: Tensor, cap: float) -> Tensor:
     """min(pi / mu, cap) of each token, for what was sampled from mu and is learned from as if from pi: truncated
     importance sampling.
 

@@ -20,8 +20,8 @@ from tasks.algorithms.common.optimizer import Optimizer
 from tasks.algorithms.language.accumulation import (
     AccumulatedStep,
     BatchPart,
-    compute_in_parts,
-    cut_if_needed,
+    compute_token_values_in_parts,
+    cut_into_micro_batches_if_needed,
     iterate_batch_parts,
 )
 from tasks.algorithms.language.advantages import gae, masked_mean, put_scores_at_last_token, reward_to_go, whiten
@@ -34,11 +34,11 @@ from tasks.algorithms.language.experience import (
     Collect,
     Experience,
     Look,
-    check_rewards,
+    check_rewards_and_logps,
     summarise_samples,
 )
 from tasks.algorithms.language.kl import AdaptiveKl, k1
-from tasks.algorithms.language.policy_gradient import clipped_policy_loss, importance_weights
+from tasks.algorithms.language.policy_gradient import clipped_policy_loss, compute_capped_importance_weights
 
 UPDATED = ("loss/policy", "loss/value", "policy/approxkl", "policy/clipfrac", "val/ratio", SAMPLER)  # token means
 
@@ -105,7 +105,11 @@ def prepare_ppo_batch(
     if settings.whiten:
         advantages = whiten(advantages, mask)
     cap = settings.importance_cap
-    weights = torch.ones_like(old_logps) if cap is None else importance_weights(old_logps, experience.logps, cap)
+    weights = (
+        torch.ones_like(old_logps)
+        if cap is None
+        else compute_capped_importance_weights(old_logps, experience.logps, cap)
+    )
     return Prepared(old_logps, weights, values, advantages, returns, reward_to_go(rewards, mask, settings.gamma))
 
 
@@ -132,12 +136,12 @@ def fit(
         model.eval()
     for step in range(start + 1, steps + 1):
         experience = collect(step)
-        check_rewards(experience)
+        check_rewards_and_logps(experience)
         samples = experience.samples()
         batch = samples.completions
         with sharding.hold_unsharded_model(critic):
             reference_logps = _compute_logps_in_parts(reference, samples, settings)
-            values = compute_in_parts(critic, batch, settings.micro_batch)
+            values = compute_token_values_in_parts(critic, batch, settings.micro_batch)
         old_logps = samples.logps
         coefficient = kl.coefficient
         if not settings.old_from_sampler:
@@ -167,7 +171,7 @@ def fit(
 
 def _compute_logps_in_parts(model: CausalLM, samples: Experience, settings: PpoSettings) -> Tensor:
     score = partial(compute_token_logps, model, temperature=settings.temperature)
-    return compute_in_parts(score, samples.completions, settings.micro_batch)
+    return compute_token_values_in_parts(score, samples.completions, settings.micro_batch)
 
 
 def _run_epochs(
@@ -189,7 +193,9 @@ def _run_epochs(
             tokens = int(batch.mask[rows].sum())
             policy_step = AccumulatedStep(optimizers[0], UPDATED)
             critic_step = AccumulatedStep(optimizers[1])
-            for part in iterate_batch_parts(policy, batch, cut_if_needed(batch, rows, settings.micro_batch)):
+            for part in iterate_batch_parts(
+                policy, batch, cut_into_micro_batches_if_needed(batch, rows, settings.micro_batch)
+            ):
                 share = int(batch.mask[part.rows].sum()) / tokens
                 policy_mean, value_mean, means = _compute_losses(policy, critic, samples, prepared, settings, part)
                 policy_step.backward(part, policy_mean * share, {name: means[name] * share for name in UPDATED})

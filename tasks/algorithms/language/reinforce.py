@@ -24,7 +24,7 @@ from tasks.algorithms.common import sharding
 from tasks.algorithms.common.optimizer import Optimizer
 from tasks.algorithms.language.accumulation import (
     AccumulatedStep,
-    compute_in_parts,
+    compute_token_values_in_parts,
     cut_into_micro_batches,
     iterate_batch_parts,
 )
@@ -38,12 +38,16 @@ from tasks.algorithms.language.experience import (
     Collect,
     Experience,
     Look,
-    check_rewards,
+    check_rewards_and_logps,
     sum_logp_differences,
     summarise_samples,
 )
 from tasks.algorithms.language.kl import k1
-from tasks.algorithms.language.policy_gradient import gradient_variance, importance_weights, policy_gradient_loss
+from tasks.algorithms.language.policy_gradient import (
+    compute_capped_importance_weights,
+    estimate_gradient_variance,
+    policy_gradient_loss,
+)
 
 Baseline = Literal["none", "running_mean", "critic"]
 
@@ -113,20 +117,22 @@ def fit(
             model.eval()
     for step in range(start + 1, steps + 1):
         experience = collect(step)
-        check_rewards(experience)
+        check_rewards_and_logps(experience)
         samples = experience.samples()
         batch = samples.completions
         paid = put_scores_at_last_token(samples.rewards, batch.mask) if samples.paid is None else samples.paid
         divergence = None
         if reference is not None:
             scored = partial(compute_token_logps, reference, temperature=settings.temperature)
-            divergence = k1(samples.logps, compute_in_parts(scored, batch, settings.micro_batch)) * batch.mask
+            divergence = (
+                k1(samples.logps, compute_token_values_in_parts(scored, batch, settings.micro_batch)) * batch.mask
+            )
             paid = paid - settings.kl_coefficient * divergence
         returns = reward_to_go(paid, batch.mask, settings.gamma)
         baselines = {"none": torch.zeros_like(returns), "running_mean": torch.full_like(returns, mean.value)}
         if critic is not None:
             with torch.no_grad(), sharding.hold_unsharded_model(critic):
-                baselines["critic"] = compute_in_parts(critic, batch, max(1, len(batch)))
+                baselines["critic"] = compute_token_values_in_parts(critic, batch, max(1, len(batch)))
         advantages = {name: returns - value for name, value in baselines.items()}
         if look is not None:
             look(step, experience, experience.whole(advantages[settings.baseline]))
@@ -135,7 +141,9 @@ def fit(
         if settings.variance_every and (step == 1 or step % settings.variance_every == 0):
             compared = {"total_return": returns[:, :1].expand_as(returns), **advantages}
             with sharding.hold_unsharded_model(policy):
-                variances = gradient_variance(policy, batch, compared, settings.variance_parts, settings.temperature)
+                variances = estimate_gradient_variance(
+                    policy, batch, compared, settings.variance_parts, settings.temperature
+                )
             row |= {f"grad_variance/{name}": value for name, value in variances.items()}
         if divergence is not None:
             row["objective/kl"] = divergence.sum().item() / max(1, len(batch))
@@ -159,14 +167,14 @@ def _update_policy(
     cap = settings.importance_cap
     names = (SAMPLER,) if cap is None else (SAMPLER, WEIGHT)
     step = AccumulatedStep(optimizer, names)
-    for part in iterate_batch_parts(policy, batch, _cut(batch, settings)):
+    for part in iterate_batch_parts(policy, batch, _cut_micro_batches(batch, settings)):
         mask = part.completions.mask
         sampled = part.select(samples.logps)
         logps = compute_token_logps(policy, part.completions, settings.temperature)
         paid = part.select(advantages)
         sums = {SAMPLER: sum_logp_differences(logps, sampled, mask)}
         if cap is not None:
-            weights = importance_weights(logps, sampled, cap)
+            weights = compute_capped_importance_weights(logps, sampled, cap)
             paid = paid * weights
             sums[WEIGHT] = (weights * mask).sum().item()
         step.backward(part, policy_gradient_loss(logps, paid, mask, len(batch)), sums)
@@ -182,12 +190,12 @@ def _update_critic(
     """One step of the critic towards the returns: half the mean squared error over tokens."""
     tokens = batch.mask.sum()
     step = AccumulatedStep(optimizer)
-    for part in iterate_batch_parts(critic, batch, _cut(batch, settings)):
+    for part in iterate_batch_parts(critic, batch, _cut_micro_batches(batch, settings)):
         mask = part.completions.mask
         errors = (critic(part.completions) - part.select(returns)) * mask
         step.backward(part, masked_mean(errors.square(), mask) * (mask.sum() / tokens.to(mask.device)) / 2)
     return step.finish()["loss"]
 
 
-def _cut(batch: Completions, settings: ReinforceSettings) -> tuple[Tensor, ...]:
+def _cut_micro_batches(batch: Completions, settings: ReinforceSettings) -> tuple[Tensor, ...]:
     return cut_into_micro_batches(batch, torch.arange(len(batch)), settings.micro_batch)

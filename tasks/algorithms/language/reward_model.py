@@ -45,7 +45,7 @@ METRICS = {
 }
 
 
-def initialise_head(model: SequenceClassifier, generator: torch.Generator) -> None:
+def initialise_score_head(model: SequenceClassifier, generator: torch.Generator) -> None:
     """Draw the scalar head with standard deviation 1 / sqrt(width + 1) (arXiv:2009.01325, as open-instruct does)."""
     weight = model.score.weight
     with torch.no_grad():

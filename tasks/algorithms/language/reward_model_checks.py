@@ -21,7 +21,7 @@ CALIBRATION = {
 
 
 @torch.no_grad()
-def beats_corrupted(
+def measure_wins_over_corruptions(
     model: CausalLMWithBody, batches: Iterable[Pairs], vocabulary: int, generator: torch.Generator
 ) -> dict[str, float]:
     """The share of prompts whose best answer scores above a corruption of that answer, by kind of corruption."""
@@ -38,7 +38,7 @@ def beats_corrupted(
     return {kind: distributed.all_reduce_sum(torch.cat(values)).mean().item() for kind, values in won.items()}
 
 
-def calibration(differences: Tensor, bins: int) -> list[dict[str, float]]:
+def compute_calibration_bins(differences: Tensor, bins: int) -> list[dict[str, float]]:
     """Predicted against observed preference (CALIBRATION), in `bins` of equal count.
 
     Each pair (margin d) is seen from its higher-scored side: the model predicts sigmoid(|d|), and is right if d > 0.

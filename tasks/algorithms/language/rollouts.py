@@ -136,7 +136,7 @@ def _sample_batch(
         going &= ~stopped
         left = int(going.sum())
         if temperature:
-            uniform.go_on(slots[going])
+            uniform.mark_continuing_rows(slots[going])
         if t + 1 == max_new_tokens or not left:
             break
         if left < FULL * len(going):  # rows that have ended leave the batch

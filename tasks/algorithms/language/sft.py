@@ -107,7 +107,7 @@ def _select_rank_rows(model: CausalLM, part: SequenceBatch) -> tuple[SequenceBat
 
 
 @torch.no_grad()
-def evaluate_held_out_loss(model: CausalLM, batches: Iterable[SequenceBatch]) -> dict[str, float]:
+def measure_held_out_loss_and_accuracy(model: CausalLM, batches: Iterable[SequenceBatch]) -> dict[str, float]:
     """HELD_OUT_METRICS over all tokens of all batches, not means of batch means; ranks take the batches in turn."""
     model.eval()
     loss = accuracy = count = 0.0

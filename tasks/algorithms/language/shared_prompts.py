@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.cache_utils import DynamicLayer
 
-from tasks.algorithms.language.cache import RoomyLayer, reserve_cache_room
+from tasks.algorithms.language.cache import RoomyLayer, select_rows_and_reserve_cache_room
 from tasks.algorithms.language.causal_lm import CausalLM, KeyValueCache, SwitchableAttention
 
 # torch's attention, and this one, as transformers knows them
@@ -143,16 +143,16 @@ def use_shared_prompt_attention(
     a line on standard error says where it is not possible.
     """
     if samples == 1 or next(model.parameters()).device.type != "cpu":
-        yield reserve_cache_room
+        yield select_rows_and_reserve_cache_room
         return
     if not _uses_sdpa(model):
         warn_prompts_not_shared(model, f"its attention is not {SDPA}")
-        yield reserve_cache_room
+        yield select_rows_and_reserve_cache_room
         return
     attention = _Attention()
 
     def lay_out(cache: KeyValueCache, rows: Tensor, room: int) -> None:
-        reserve_cache_room(cache, rows, room, kind=attention.kind)
+        select_rows_and_reserve_cache_room(cache, rows, room, kind=attention.kind)
         others = sum(not isinstance(layer, SharedLayer) for layer in cache.layers)
         if others:
             warn_prompts_not_shared(

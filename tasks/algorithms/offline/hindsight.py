@@ -42,9 +42,7 @@ class Hindsight:
         return self.copies / (1 + self.copies)
 
 
-def choose_goal_rows(
-    strategy: Strategy, rows: Tensor, first: Tensor, last: Tensor, generator: torch.Generator
-) -> Tensor:
+def draw_goal_rows(strategy: Strategy, rows: Tensor, first: Tensor, last: Tensor, generator: torch.Generator) -> Tensor:
     """For each of the `rows` (M,) one row of its episode, `first` to `last` (M,), at whose end the goal was reached:
     (M,).
 
@@ -87,7 +85,7 @@ def iterate_relabelled_copies(
     first = torch.zeros_like(rows)
     last = torch.full_like(rows, count - 1)
     for _ in range(hindsight.copies):
-        later = choose_goal_rows(hindsight.strategy, rows, first, last, generator)
+        later = draw_goal_rows(hindsight.strategy, rows, first, last, generator)
         yield relabel_goals(episode, episode.next_observations[later, hindsight.goals.achieved], hindsight.goals)
 
 
@@ -107,7 +105,7 @@ class Relabelled:
         last = first + self.data.lengths[self.data.episode] - 1
         while True:
             rows = torch.randint(len(data), (size,), generator=generator).to(data.device)
-            later = choose_goal_rows(self.strategy, rows, first[rows], last[rows], generator)
+            later = draw_goal_rows(self.strategy, rows, first[rows], last[rows], generator)
             changed = (torch.rand(size, generator=generator) < self.share).to(data.device)
             batch = data.rows(rows)
             other = relabel_goals(batch, data.next_observations[later][:, self.goals.achieved], self.goals)

@@ -82,7 +82,7 @@ class Assignment:
         if settings.repeats <= draw < settings.repeats + settings.gold and not self._everybody_all:
             unseen = self._filter_unseen_items(record, judgements, person, self._gold)
             if unseen:
-                return self.shown(min(unseen, key=self._get_item_sort_keys(person).__getitem__), person, 0)
+                return self.shown(min(unseen, key=self._compute_item_sort_keys(person).__getitem__), person, 0)
         counts = self._group_judges_by_item(record)
         for other, item in (before_others or {}).items():
             if other != person and other not in counts.get(item, ()):
@@ -91,7 +91,7 @@ class Assignment:
         if not candidates:
             return None
         skipped = self._count_skips(record, person)
-        keys = self._get_item_sort_keys(person)
+        keys = self._compute_item_sort_keys(person)
         first = min(candidates, key=lambda item: (skipped[item], -len(counts.get(item, ())), keys[item]))
         return self.shown(first, person, 0)
 
@@ -150,7 +150,7 @@ class Assignment:
         skipped = self._count_skips(record, person)
         old = [line.item for line in judgements[: max(0, len(judgements) - self.settings.gap)]]
         again = [item for item in old if judged[item] == 1 and not skipped[item] and self.items[item].gold is None]
-        return min(again, key=self._get_item_sort_keys(person).__getitem__) if again else None
+        return min(again, key=self._compute_item_sort_keys(person).__getitem__) if again else None
 
     def shown(self, item: str, person: str, repeat: int) -> Shown:
         """The item as the person gets it for the first time, or again: the drawn order is the same whenever it is asked
@@ -160,7 +160,7 @@ class Assignment:
         order = sorted(positions, key=lambda position: self._hash_with_seed(person, item, str(repeat), str(position)))
         return Shown(self.items[item], tuple(order), repeat)
 
-    def _get_item_sort_keys(self, person: str) -> dict[str, int]:
+    def _compute_item_sort_keys(self, person: str) -> dict[str, int]:
         if person not in self._keys:
             self._keys[person] = {item: self._hash_with_seed(person, item) for item in self.items}
         return self._keys[person]

@@ -117,12 +117,12 @@ def _build_source_options(root: Path, arena: tuple[str, str] | None, file: Path 
     if file is not None:
         return [f"--file={file.absolute()}"]
     if arena is None:
-        return [f"--responses={_find_tables_folder(root, 'responses')}"]
+        return [f"--responses={_get_stage_tables_folder(root, 'responses')}"]
     stages = [policy if "@" in policy or "/" in policy else f"evaluate@{policy}" for policy in arena]
-    return ["--arena", *(str(_find_tables_folder(root, stage)) for stage in stages)]
+    return ["--arena", *(str(_get_stage_tables_folder(root, stage)) for stage in stages)]
 
 
-def _find_tables_folder(root: Path, stage: str) -> Path:
+def _get_stage_tables_folder(root: Path, stage: str) -> Path:
     """The folder of a stage's tables, relative within `root`."""
     from flows.engine.dvc_repository import PlanError
     from flows.stage_outputs import list_table_files

@@ -24,7 +24,7 @@ LINES = 50  # of a formula on its own; without a bound, openings without an end 
 DOLLARS = re.compile(r"\$(?=[^\s$])((?:\\.|[^$\\])+)(?<!\s)\$(?!\d)", re.DOTALL)
 
 
-def add_formulas(markdown: MarkdownIt) -> None:
+def add_formula_rules(markdown: MarkdownIt) -> None:
     """Let `markdown` read and show formulas."""
     markdown.inline.ruler.before("escape", IN_LINE, _parse_inline_formula)
     markdown.block.ruler.before("fence", ON_ITS_OWN, _parse_formula_block, {"alt": ["paragraph", "blockquote", "list"]})

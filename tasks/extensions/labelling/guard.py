@@ -88,7 +88,7 @@ class LabelGuard:
         if scope["type"] != "http":
             return await send({"type": "websocket.close", "code": 1008})
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
-        guarded = _add_response_headers(send, HEADERS)
+        guarded = _wrap_send_with_headers(send, HEADERS)
         host = headers.get("host", "")
         origin = headers.get("origin")
         if _strip_port(host) not in self.hosts or origin not in (None, f"http://{host}", f"https://{host}"):
@@ -102,11 +102,11 @@ class LabelGuard:
             return await _send_refusal(guarded, 403, REFUSAL)
         if by_address:
             kept = f"{self.cookie}={self.token}; Path=/; Max-Age={KEPT_SECONDS}; HttpOnly; SameSite=Strict"
-            guarded = _add_response_headers(guarded, {"set-cookie": kept})
+            guarded = _wrap_send_with_headers(guarded, {"set-cookie": kept})
         body = await _read_request_body(receive)
         if body is None:
             return await _send_refusal(guarded, 413, f"at most {LARGEST} bytes fit in a request")
-        await self.app(scope, _replay_request_body(body, receive), guarded)
+        await self.app(scope, _build_replaying_receive(body, receive), guarded)
 
     def _is_valid_token(self, token: str | None) -> bool:
         return token is not None and hmac.compare_digest(token.encode(), self.token.encode())
@@ -143,7 +143,7 @@ async def _read_request_body(receive: Receive) -> bytes | None:
     return body
 
 
-def _replay_request_body(body: bytes, receive: Receive) -> Receive:
+def _build_replaying_receive(body: bytes, receive: Receive) -> Receive:
     waiting = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def again() -> Message:
@@ -152,7 +152,7 @@ def _replay_request_body(body: bytes, receive: Receive) -> Receive:
     return again
 
 
-def _add_response_headers(send: Send, headers: dict[str, str]) -> Send:
+def _wrap_send_with_headers(send: Send, headers: dict[str, str]) -> Send:
     """`send`, with headers added to the beginning of the answer."""
     encoded = [(name.encode(), value.encode()) for name, value in headers.items()]
 

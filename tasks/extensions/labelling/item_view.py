@@ -27,23 +27,23 @@ LABELS = ((1, "good"), (0, "neutral"), (-1, "bad"))
 OTHER = {"a": "b", "b": "a"}
 
 
-def reorder_value_to_item(value: Value, order: Sequence[int]) -> Value:
+def convert_value_to_item_order(value: Value, order: Sequence[int]) -> Value:
     """What was said of answers in the `order` in which they were shown, as said of the item's answers."""
     match value:
         case PairwiseValue():
             return _swap_sides(value) if list(order) == [1, 0] else value
         case RankingValue():
             scores = value.scores and tuple(value.scores[order.index(index)] for index in range(len(order)))
-            return RankingValue(ranks=rankings.reorder_ranks_to_item(value.ranks, order), scores=scores)
+            return RankingValue(ranks=rankings.convert_ranks_to_item_order(value.ranks, order), scores=scores)
         case EditValue(start=int(start)):
             return value.model_copy(update={"start": order[start]})
     return value
 
 
-def reorder_value_to_shown(value: Value, order: Sequence[int]) -> Value:
-    """The inverse of `reorder_value_to_item`."""
+def convert_value_to_shown_order(value: Value, order: Sequence[int]) -> Value:
+    """The inverse of `convert_value_to_item_order`."""
     inverse = [order.index(index) for index in range(len(order))]
-    return reorder_value_to_item(value, inverse)
+    return convert_value_to_item_order(value, inverse)
 
 
 def _swap_sides(value: PairwiseValue) -> PairwiseValue:
@@ -56,7 +56,7 @@ def build_item_context(shown: Shown, value: Value | None) -> dict[str, Any]:
     """What the item's template shows; `value` is what the person said before, in the places of the item."""
     item = shown.item
     count = len(shown.order)
-    before = reorder_value_to_shown(value, shown.order) if value is not None else None
+    before = convert_value_to_shown_order(value, shown.order) if value is not None else None
     names = rankings.get_answer_letters(count)
     return {
         "mode": item.mode,

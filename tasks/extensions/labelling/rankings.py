@@ -58,14 +58,14 @@ def format_ranking(ranks: Sequence[int]) -> str:
     )
 
 
-def reorder_ranks_to_item(shown: Sequence[int], order: Sequence[int]) -> tuple[int, ...]:
+def convert_ranks_to_item_order(shown: Sequence[int], order: Sequence[int]) -> tuple[int, ...]:
     """Ranks by the answers' places in the item, from those in the `order` in which the answers were shown."""
     placed = dict(zip(order, shown, strict=True))
     return tuple(placed[position] for position in range(len(order)))
 
 
-def reorder_ranks_to_shown(ranks: Sequence[int], order: Sequence[int]) -> tuple[int, ...]:
-    """The inverse of `reorder_ranks_to_item`."""
+def convert_ranks_to_shown_order(ranks: Sequence[int], order: Sequence[int]) -> tuple[int, ...]:
+    """The inverse of `convert_ranks_to_item_order`."""
     return tuple(ranks[position] for position in order)
 
 

@@ -13,7 +13,7 @@ from markdown_it.renderer import RendererProtocol
 from markdown_it.token import Token
 from markdown_it.utils import EnvType, OptionsDict
 
-from tasks.extensions.labelling.formulas import add_formulas
+from tasks.extensions.labelling.formulas import add_formula_rules
 
 MOST = 20_000  # characters of a text that is rendered; a longer one is shown as it is
 
@@ -31,7 +31,7 @@ def render_markdown_html(text: str, breaks: bool = True) -> str:
 def _build_markdown_parser(breaks: bool) -> MarkdownIt:
     markdown = MarkdownIt("commonmark", {"html": False, "breaks": breaks, "maxNesting": 20}).enable("table")
     markdown.disable(["image", "autolink"])
-    add_formulas(markdown)
+    add_formula_rules(markdown)
     for cell in ("th_open", "td_open"):
         markdown.add_render_rule(cell, _render_table_cell)
     markdown.add_render_rule("link_open", _render_link)

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from threading import RLock
 
 from tasks.extensions.labelling.assignment import Assignment, Progress, Shown
-from tasks.extensions.labelling.item_view import reorder_value_to_item
+from tasks.extensions.labelling.item_view import convert_value_to_item_order
 from tasks.language.judgements.judgement_log import Writer
 from tasks.language.judgements.lines import Flag, Item, Judgement, Skip, Undo, Value, find_value_fault
 
@@ -60,7 +60,7 @@ class Session:
         """
         with self._lock:
             if (line := self.record.known(judgement)) is not None:
-                if not self._matches_recorded_judgement(line, person, item, value):
+                if not self._is_recorded_judgement(line, person, item, value):
                     raise ConflictError("another judgement was saved from this page; load it anew")
                 return
             assigned = self._get_item(item)
@@ -77,18 +77,18 @@ class Session:
                 person=person,
                 mode=assigned.mode,
                 order=shown.order,
-                value=reorder_value_to_item(value, shown.order),
+                value=convert_value_to_item_order(value, shown.order),
                 seconds=round(seconds, 2),
                 repeat=repeat,
                 at=format_current_time(),
             )
             self.writer.append(line)
 
-    def _matches_recorded_judgement(self, line: Judgement, person: str, item: str, value: Value) -> bool:
+    def _is_recorded_judgement(self, line: Judgement, person: str, item: str, value: Value) -> bool:
         """Whether a judgement of the record, which may have been taken back, is this one, in the places of the page."""
         if (line.person, line.item) != (person, item) or find_value_fault(value, self.record.items[line.item]):
             return False
-        return reorder_value_to_item(value, line.order) == line.value
+        return convert_value_to_item_order(value, line.order) == line.value
 
     def undo(self, judgement: str, person: str) -> LabelTurn:
         """Take a judgement back and return to its item."""

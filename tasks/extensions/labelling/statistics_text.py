@@ -49,7 +49,7 @@ def build_statistics_context(record: JudgementRecord, assignment: Assignment) ->
             (row, format_number(row.strength), format_bracketed_interval(row.low, row.high))
             for row in summary.strengths
         ],
-        "plot": layout_strength_plot(summary.strengths),
+        "plot": compute_strength_plot_layout(summary.strengths),
         "disputed": summary.disputed[:MOST_DISPUTED],
     }
 
@@ -92,7 +92,7 @@ def _format_agreement_rows(summary: Statistics) -> list[Mapping[str, Any]]:
     ]
 
 
-def layout_strength_plot(strengths: Sequence[Strength]) -> dict[str, Any]:
+def compute_strength_plot_layout(strengths: Sequence[Strength]) -> dict[str, Any]:
     """Where the dots, intervals and ticks of the strengths stand; an interval without an end reaches the edge."""
     ends = [
         value

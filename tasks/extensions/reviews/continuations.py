@@ -46,7 +46,7 @@ def load_test_openings(config: SteeringConfig, problems: Path) -> list[Record]:
     return tables.list_records(tables.read_table(Problems, problems / "test.parquet").head(config.openings))
 
 
-def sample_continuations(
+def sample_and_score_continuations(
     config: SteeringConfig, name: str, policy: PretrainedCausalLM, opening_rows: list[Record], judges: Judges
 ) -> pd.DataFrame:
     """Samples at temperature 1 with all that is said of them (schema Continuations)."""

@@ -24,4 +24,4 @@ def large(configs: Configs) -> Iterator[LargeSource]:
     """The files, of which the first rows are read where they are too large."""
     config = configs["reviews"]
     if config.source == "files":
-        yield LargeSource("reviews", Path(config.path), lambda path: reviews.read_reviews(config, path))
+        yield LargeSource("reviews", Path(config.path), lambda path: reviews.read_or_fetch_reviews(config, path))

@@ -70,7 +70,7 @@ def generate_reviews(config: ReviewsConfig) -> list[Record]:
 
 def load_unique_reviews(config: ReviewsConfig, raw: Path) -> tuple[list[Record], dict[str, float]]:
     """The reviews of files or of a hub in random order, and how many were left out (METRICS)."""
-    rows = read_reviews(config, raw)
+    rows = read_or_fetch_reviews(config, raw)
     long = [row for row in rows if row["continuation"]]
     unique = {row["opening"]: row for row in reversed(long)}
     kept = [row for row in long if unique[row["opening"]] is row]
@@ -78,7 +78,7 @@ def load_unique_reviews(config: ReviewsConfig, raw: Path) -> tuple[list[Record],
     return kept, {"repeated": len(long) - len(kept), "short": len(rows) - len(long)}
 
 
-def read_reviews(config: ReviewsConfig, raw: Path) -> list[Record]:
+def read_or_fetch_reviews(config: ReviewsConfig, raw: Path) -> list[Record]:
     """All rows, cut behind the opening; DataError naming file, line and column."""
     source = (
         read_files(raw)

@@ -55,7 +55,7 @@ def run(
     for number, name in enumerate([SFT, *wanted]):
         with tracking.show_progress_as_part(number, len(wanted) + 1):
             policy = models.load_model(folders[name])
-            samples[name] = continuations.sample_continuations(config, name, policy, openings, judges)
+            samples[name] = continuations.sample_and_score_continuations(config, name, policy, openings, judges)
     praise = second.praise(PRAISE)
     values = {name: measures.aggregate_by_opening(continued, praise) for name, continued in samples.items()}
     measured = {

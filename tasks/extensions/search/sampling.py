@@ -51,10 +51,10 @@ def load_sampling_policy(policy: Path, tokenizer: Tokenizer) -> PretrainedCausal
         raise DataError(
             f"{policy}: the tokenizer differs from that of the policy that searches; expected one for all models"
         )
-    architectures.check_config({"pretrained_model_name_or_path": policy, "local_files_only": True})
+    architectures.check_architecture_config({"pretrained_model_name_or_path": policy, "local_files_only": True})
     model: PretrainedCausalLM = model_files.load_checked_model(AutoModelForCausalLM, policy)
-    architectures.check_model(str(policy), model)
-    return models.place_on_device(model, tokenizer)
+    architectures.check_shared_prompt_sampling(str(policy), model)
+    return models.prepare_model_on_device(model, tokenizer)
 
 
 def check_prompt_positions(config: SearchConfig, model: PretrainedModel, problem_set: TestPrompts) -> None:
@@ -91,7 +91,7 @@ def sample_answers(
             texts[problem_rows.index].tolist(),
             problem_rows["right"].tolist(),
             golds[str(problem_id)],
-            answers.find_strict_answer,
+            answers.find_strict_answer_number,
         )
         numbers = {vote: number for number, vote in enumerate(dict.fromkeys(v for v in given_votes if v is not None))}
         table.loc[problem_rows.index, "vote"] = [-1 if vote is None else numbers[vote] for vote in given_votes]

@@ -64,7 +64,7 @@ def format_search_headline(config: SearchConfig, lines: Lines, numbers: Mapping[
     for name, model_lines in lines.items():
         whose = "its own greedy answers" if name == larger else f"{larger}'s greedy answers"
         what = f"{_format_weight_count(name, numbers)} with search"
-        wins = [*find_methods_beating_greedy(config, model_lines, base)]
+        wins = [*iterate_methods_beating_greedy(config, model_lines, base)]
         if not wins:
             yield f"{what}: no budget of any method beats {whose}. {_format_nearest_method(config, model_lines, base)}"
             continue
@@ -80,14 +80,16 @@ def format_search_headline(config: SearchConfig, lines: Lines, numbers: Mapping[
 
 
 def _format_nearest_method(config: SearchConfig, lines: Sequence[MethodCurve], base: MethodCurve) -> str:
-    row = max(compare_with_greedy(config, lines, base), key=lambda candidate: candidate["difference"].mean)
+    row = max(iterate_comparisons_with_greedy(config, lines, base), key=lambda candidate: candidate["difference"].mean)
     return (
         f"The nearest is {_format_method_and_budget(row)}: {_format_points(row['difference'])}, at "
         f"{row['tokens']:.0f} tokens a problem."
     )
 
 
-def compare_with_greedy(config: SearchConfig, lines: Sequence[MethodCurve], base: MethodCurve) -> Iterator[Record]:
+def iterate_comparisons_with_greedy(
+    config: SearchConfig, lines: Sequence[MethodCurve], base: MethodCurve
+) -> Iterator[Record]:
     """Each method that can be used, at each budget, against greedy answers problem by problem, with a 95 % interval."""
     for line in lines:
         if line.method in (ORACLE, "greedy") or (line.ties == methods.FIRST and line.method != "beam"):
@@ -97,11 +99,11 @@ def compare_with_greedy(config: SearchConfig, lines: Sequence[MethodCurve], base
             yield {"method": line.method, "budget": budget, "difference": difference, "tokens": tokens.mean()}
 
 
-def find_methods_beating_greedy(
+def iterate_methods_beating_greedy(
     config: SearchConfig, lines: Sequence[MethodCurve], base: MethodCurve
 ) -> Iterator[Record]:
     """Those whose interval lies above 0 at this budget and at every larger one of the method."""
-    rows = [*compare_with_greedy(config, lines, base)]
+    rows = [*iterate_comparisons_with_greedy(config, lines, base)]
     for row in rows:
         later = [
             later_row

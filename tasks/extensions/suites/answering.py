@@ -107,9 +107,9 @@ def _iterate_likelihood_rows(
             file=sys.stderr,
             flush=True,
         )
-    values = likelihood.compute_choice_log_likelihoods(model, encoded_problems, tokenizer.pad_token_id, batch_size)
+    values = likelihood.iterate_choice_log_likelihoods(model, encoded_problems, tokenizer.pad_token_id, batch_size)
     for problem, log_likelihoods, (_, choices) in zip(problems, values, encoded_problems, strict=True):
-        chosen = scoring.choose_most_likely(problem, log_likelihoods)
+        chosen = scoring.select_most_likely_choice(problem, log_likelihoods)
         chosen_index = [label for label, _ in problem.choices].index(chosen.chosen)
         yield {
             "problem_id": problem.problem_id,

@@ -46,7 +46,7 @@ def evaluate_on_suite(
     suite = reading.get_suite(name)
     kept = answering.filter_fitting_problems(suite, model, tokenizer, problems, examples, sampling.max_new_tokens)
     with Verifier() as verifier:
-        readable = scoring.validate_reference_answers(suite, kept, verifier)
+        readable = scoring.judge_reference_answers(suite, kept, verifier)
         answers = answering.answer_and_score_problems(suite, model, tokenizer, kept, examples, sampling, verifier)
     values = measuring.compute_problem_metrics(answers, pass_at)
     long = values.rename_axis("problem_id").reset_index().melt("problem_id", var_name="metric")

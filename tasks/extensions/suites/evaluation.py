@@ -17,7 +17,7 @@ from tasks.extensions.suites.configs.benchmarks import BenchmarksConfig, Cell
 from tasks.stage import read_section
 
 
-def parse_suite_cells(arguments: argparse.Namespace) -> tuple[BenchmarksConfig, dict[str, Cell]]:
+def build_config_and_suite_cells(arguments: argparse.Namespace) -> tuple[BenchmarksConfig, dict[str, Cell]]:
     """The section `benchmarks` with what the command line says otherwise, and a cell for each of the suites NAME or
     NAME@COMMIT.
     """
@@ -40,7 +40,7 @@ def parse_suite_cells(arguments: argparse.Namespace) -> tuple[BenchmarksConfig, 
 
 def run_suites(arguments: argparse.Namespace) -> Mapping[str, Any]:
     """Ask the suites, write each one's tables to its folder in `arguments.out`, and return its measures by its name."""
-    config, cells = parse_suite_cells(arguments)
+    config, cells = build_config_and_suite_cells(arguments)
     folder = arguments.suites or Path(config.folder)
     suites = {
         name: (
@@ -49,7 +49,7 @@ def run_suites(arguments: argparse.Namespace) -> Mapping[str, Any]:
         )
         for name, cell in cells.items()
     }
-    loaded = evaluation.load_models(arguments.model, arguments.revision, None)
+    loaded = evaluation.load_or_fetch_models(arguments.model, arguments.revision, None)
     measures = {}
     for name, (problems, examples) in suites.items():
         measures[name] = evaluating.evaluate_on_suite(
@@ -93,7 +93,7 @@ def main() -> None:
     """Exit code 2 with one line on standard error where the model or a suite cannot be used."""
     arguments = parse_suite_arguments(sys.argv[1:])
     metrics = arguments.out / "benchmarks.json"
-    measures = evaluation.record_evaluation(run_suites, arguments, arguments.suite, metrics)
+    measures = evaluation.run_recorded_evaluation(run_suites, arguments, arguments.suite, metrics)
     count = f"{len(measures)} suite{'s' if len(measures) != 1 else ''}"
     print(f"{arguments.model}: {count}, 95 % intervals over problems")
     print("\n".join(format_suite_lines(measures)))

@@ -89,7 +89,7 @@ def extract_flexible_match(response: str) -> str | None:
     return next((part for part in matches[-1] if part), "").strip() or None if matches else None
 
 
-def extract_bare_letter(response: str) -> str | None:
+def normalize_response_as_letter(response: str) -> str | None:
     """The whole response without spaces around it and punctuation, as a letter is compared."""
     return response.strip().translate(str.maketrans("", "", string.punctuation)).upper() or None
 
@@ -113,7 +113,7 @@ METHODS: dict[str, Callable[[str], str | None]] = {
     "strict-match": extract_strict_match,
     "flexible-extract": extract_flexible_match,
     "letter": choices.find_chosen_letter,
-    "bare letter": extract_bare_letter,
+    "bare letter": normalize_response_as_letter,
     "whole": extract_whole_response,
     REWARD: extract_for_verifiable_reward,
 }

@@ -43,7 +43,7 @@ def count_truncated_contexts(encoded_problems: Pairs, room: int | None) -> int:
 
 
 @torch.no_grad()
-def compute_choice_log_likelihoods(
+def iterate_choice_log_likelihoods(
     model: PretrainedCausalLM, encoded_problems: Pairs, pad: int, batch_size: int
 ) -> Iterator[list[float]]:
     """For each context the log-likelihoods of its choices, in order; `batch_size` contexts at a time."""

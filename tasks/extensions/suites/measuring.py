@@ -16,7 +16,7 @@ from tasks.extensions.suites.extraction import REWARD
 from tasks.extensions.suites.scoring import LENGTH_NORMALISED
 from tasks.extensions.suites.suite import Suite
 from tasks.language.reporting.measures import format_temperature_suffix
-from tasks.language.rewards.numerals import parse_optional_number
+from tasks.language.rewards.numerals import parse_number_or_none
 
 BY_REWARD = "right_greedy_by_reward"
 GREEDY = "right_greedy"
@@ -84,7 +84,7 @@ def _compute_majority_accuracy(drawn: pd.DataFrame) -> float:
 
 
 def _parse_vote(text: str) -> object:
-    value = parse_optional_number(text)
+    value = parse_number_or_none(text)
     return value if value is not None else text or None
 
 
@@ -109,7 +109,7 @@ def estimate_means_by_group(problems: pd.DataFrame, values: pd.Series, column: s
     return {str(kind): estimates.estimate_share(values.loc[group.index]) for kind, group in kinds.groupby(kinds)}
 
 
-def compare_extraction_methods(answers: pd.DataFrame) -> dict[str, tuple[float, float]]:
+def compute_extraction_method_shares(answers: pd.DataFrame) -> dict[str, tuple[float, float]]:
     """Of each method of extraction: the share of the greedy answers that are right by it, and on which it agrees with
     the suite's own.
     """

@@ -217,7 +217,7 @@ def _build_agreement_rows(results: Sequence[SuiteResult]) -> list[tuple[str, Cel
     """By method of extraction: for each policy the accuracy by it, and the share of the answers that it judges as the
     suite's own.
     """
-    shares_by_policy = [measuring.compare_extraction_methods(result.answers) for result in results]
+    shares_by_policy = [measuring.compute_extraction_method_shares(result.answers) for result in results]
     return [
         (
             method,

@@ -33,7 +33,10 @@ def load_suite_problems(name: str, folder: Path, revision: str | None, most: int
     """The first `most` problems of a suite: of a file in `folder`, or of the hub at a commit."""
     suite_spec = get_suite(name)
     distinct_problems = list(
-        islice(_parse_distinct_problems(_read_suite_rows(suite_spec, name, folder, revision), suite_spec.columns), most)
+        islice(
+            _parse_distinct_problems(_read_or_fetch_suite_rows(suite_spec, name, folder, revision), suite_spec.columns),
+            most,
+        )
     )
     if not distinct_problems:
         raise DataError(f"suite {name}: there are no problems in {revision or suite_spec.file}")
@@ -55,7 +58,7 @@ def load_suite_examples(name: str, folder: Path, count: int) -> list[SuiteProble
     return shots
 
 
-def _read_suite_rows(suite_spec: Suite, name: str, folder: Path, revision: str | None) -> Iterator[Row]:
+def _read_or_fetch_suite_rows(suite_spec: Suite, name: str, folder: Path, revision: str | None) -> Iterator[Row]:
     if revision is None:
         return _read_suite_file(name, folder, suite_spec.file)
     check_suite_revision(name, revision)
@@ -121,8 +124,8 @@ def parse_suite_problem(row: Mapping[str, Any], columns: SuiteColumns, name: str
         question,
         answer,
         solution,
-        _format_optional(row.get(columns.level)),
-        _format_optional(row.get(columns.subject)),
+        _format_optional_text(row.get(columns.level)),
+        _format_optional_text(row.get(columns.subject)),
         choices,
     )
 
@@ -192,7 +195,7 @@ def _join_solution_parts(value: object) -> str:
     return "\n".join(part for part in parts if isinstance(part, str)).strip()
 
 
-def _format_optional(value: object) -> str:
+def _format_optional_text(value: object) -> str:
     return "" if value is None else str(value)
 
 

@@ -99,7 +99,7 @@ def normalize_number_text(text: str) -> str:
     return text.lower()
 
 
-def choose_most_likely(problem: SuiteProblem, log_likelihoods: Sequence[float]) -> Choice:
+def select_most_likely_choice(problem: SuiteProblem, log_likelihoods: Sequence[float]) -> Choice:
     """The choice of the model; of equal ones the first, as lm-evaluation-harness has it (acc and acc_norm)."""
     labels = [label for label, _ in problem.choices]
     lengths = np.array([len(text) for _, text in problem.choices], dtype=np.float64)
@@ -109,7 +109,7 @@ def choose_most_likely(problem: SuiteProblem, log_likelihoods: Sequence[float]) 
     return Choice(best, best == problem.answer, normalised, normalised == problem.answer)
 
 
-def validate_reference_answers(suite: Suite, problems: Sequence[SuiteProblem], verifier: Verifier) -> list[bool]:
+def judge_reference_answers(suite: Suite, problems: Sequence[SuiteProblem], verifier: Verifier) -> list[bool]:
     """Whether each problem's own answer is right by the suite's scoring: where it is not, no response can be."""
     if suite.columns.choices or suite.scoring == "exact number":
         return [True] * len(problems)

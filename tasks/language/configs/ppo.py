@@ -36,7 +36,7 @@ class PpoConfig(PolicyConfig):
 
     @field_validator("minibatches")
     @classmethod
-    def _none_is_empty(cls, value: int, info: ValidationInfo) -> int:
+    def _check_minibatches_not_empty(cls, value: int, info: ValidationInfo) -> int:
         responses = info.data.get("prompts_per_step", value) * info.data.get("samples", 1)
         if value > responses:
             raise ValueError(f"expected at most prompts_per_step x samples = {responses}")

@@ -17,8 +17,8 @@ from tasks.common.tables import Record
 from tasks.language.configs.preferences import Criteria
 from tasks.language.data import manner, splits
 from tasks.language.rewards import annotator, rubric
-from tasks.language.rewards.answers import find_final_answer
-from tasks.language.rewards.numerals import is_same_number, parse_amount
+from tasks.language.rewards.answers import find_final_answer_number
+from tasks.language.rewards.numerals import is_same_number, parse_number_ignoring_percent
 
 ANNOTATOR = "annotator"  # in place of a person's name
 
@@ -87,7 +87,8 @@ def annotate_responses(
     rng = np.random.default_rng(seed)
     sampled = sampled.sort_values(["prompt_id", "sample"])
     numeric = all(
-        parse_amount(problems[prompt_id]["answer"]) is not None for prompt_id in sampled["prompt_id"].unique()
+        parse_number_ignoring_percent(problems[prompt_id]["answer"]) is not None
+        for prompt_id in sampled["prompt_id"].unique()
     )
     annotated = Annotated(splits.draw_held_out_prompts(sampled["prompt_id"].unique(), test_share, rng))
     for _, group in sampled.groupby("prompt_id"):
@@ -114,7 +115,7 @@ def annotate_responses(
 
 def _add_verdicts(pair: Record, answer: str) -> Record:
     """The pair, and whether each response ends in the right number: for the report alone, nothing learns from it."""
-    finals = {side: find_final_answer(pair[side]) for side in ("chosen", "rejected")}
+    finals = {side: find_final_answer_number(pair[side]) for side in ("chosen", "rejected")}
     right = {f"{side}_right": final is not None and is_same_number(final, answer) for side, final in finals.items()}
     return pair | right
 

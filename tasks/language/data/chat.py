@@ -39,7 +39,7 @@ THINK = ("<think>", "</think>")  # around a thought within an answer; templates 
 DIRECTIVES = ("%-d", "%-m", *(f"%{letter}" for letter in "aAbBdeHIjmMpSyY"))
 
 
-def get_fixed_date_template(tokenizer: Tokenizer) -> str | None:
+def build_fixed_date_template(tokenizer: Tokenizer) -> str | None:
     """The chat template; one that writes today's date gets a macro of that name, which writes TODAY.
 
     The tokenizer keeps its own, so that a model that was trained here knows the day where it is used.
@@ -56,7 +56,7 @@ def encode_prompt(tokenizer: Tokenizer, question: str) -> list[int]:
     conversation = [{"role": "user", "content": question}]
     return tokenizer.apply_chat_template(
         conversation,
-        chat_template=get_fixed_date_template(tokenizer),
+        chat_template=build_fixed_date_template(tokenizer),
         add_generation_prompt=True,
         sanitize_control_tokens=True,
     )["input_ids"]
@@ -140,7 +140,7 @@ def get_answer_surroundings(tokenizer: Tokenizer) -> Surroundings:
     """What the chat template writes around the answer to a question; nothing where it shows the answer in another
     form.
     """
-    return _find_answer_surroundings(tokenizer, get_fixed_date_template(tokenizer), tokenizer.eos_token_id)
+    return _probe_answer_surroundings(tokenizer, build_fixed_date_template(tokenizer), tokenizer.eos_token_id)
 
 
 def get_max_positions(model: PretrainedModel) -> int | None:
@@ -171,7 +171,7 @@ def check_positions(
 
 
 @lru_cache(maxsize=8)
-def _find_answer_surroundings(tokenizer: Tokenizer, template: str | None, end: int) -> Surroundings:
+def _probe_answer_surroundings(tokenizer: Tokenizer, template: str | None, end: int) -> Surroundings:
     bare = Surroundings((), "", "", False, "", end)
     if template is None:
         return bare

@@ -60,7 +60,7 @@ class ComparisonSet:
         self.truncated = self.dropped = 0
         self.kept: list[bool] = []  # whether each row of the table, sorted by prompt, is a pair of the set
         if "history" in table:
-            prompts.warn_of_unread_tools(tokenizer, table["history"])
+            prompts.print_unread_tools_warning(tokenizer, table["history"])
         for _, group in table.groupby("prompt_id", sort=True):
             rows = tables.list_records(group)
             try:

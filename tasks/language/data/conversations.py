@@ -56,7 +56,7 @@ def encode_conversation(tokenizer: Tokenizer, conversation: Sequence[Message]) -
     one line if the conversation or the template cannot be used.
     """
     tools, messages = split_tools(conversation)
-    checked = _check_messages(messages)
+    checked = _copy_checked_messages(messages)
     turns = [index for index, message in enumerate(checked) if message["role"] == "assistant"]
     learned = [index for index in turns if checked[index].get("weight") != 0]
     if not turns:
@@ -102,7 +102,7 @@ def encode_conversation_prompt(tokenizer: Tokenizer, conversation: Sequence[Mess
     DataError with one line if the conversation or the template cannot be used.
     """
     tools, messages = split_tools(conversation)
-    checked = _check_messages(messages)
+    checked = _copy_checked_messages(messages)
     if checked[-1]["role"] == "assistant":
         raise DataError(f"message {len(checked)} is the last and an assistant turn; expected a user or tool turn there")
     marked = _mark_control_tokens(tokenizer, checked, tools)
@@ -111,7 +111,7 @@ def encode_conversation_prompt(tokenizer: Tokenizer, conversation: Sequence[Mess
     return _tokenize_rendered(tokenizer, opening)
 
 
-def _check_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
+def _copy_checked_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
     """The messages, of known roles and with texts. Roles are limited because templates make control tokens of them."""
     if not len(messages):
         raise DataError("the conversation is empty; expected messages with a role and a content")
@@ -146,8 +146,8 @@ def _mark_control_tokens(tokenizer: Tokenizer, turns: Sequence[Message], tools: 
     """The conversation with its control tokens marked as text, as `sanitize_control_tokens` of `apply_chat_template`
     does.
     """
-    template = chat.get_fixed_date_template(tokenizer)
-    tools = tools if tools and templates.knows_tools(tokenizer, template) else []
+    template = chat.build_fixed_date_template(tokenizer)
+    tools = tools if tools and templates.can_template_render_tools(tokenizer, template) else []
     spelled = [templates.adapt_message_to_template(tokenizer, template, turn) for turn in turns]
     with _convert_template_errors():
         [marked], declared, *_ = tokenizer._mark_chat_inputs(
@@ -168,7 +168,7 @@ def _render_turns(tokenizer: Tokenizer, marked: Marked, count: int, opens: bool)
         return tokenizer.apply_chat_template(
             marked.turns[:count],
             tools=marked.tools,
-            chat_template=chat.get_fixed_date_template(tokenizer),
+            chat_template=chat.build_fixed_date_template(tokenizer),
             tokenize=False,
             add_generation_prompt=opens,
         )
@@ -221,7 +221,7 @@ def _extract_assistant_turn(
         return AssistantTurn(text, control[ending or closing], len(later))
     rest = later[len(opening) :] if later.startswith(opening) else ""
     text = _trim_inner_answer(message, text, rest)
-    inner = templates.find_inner_end_token(tokenizer, chat.get_fixed_date_template(tokenizer))
+    inner = templates.find_inner_end_token(tokenizer, chat.build_fixed_date_template(tokenizer))
     ends = [_build_end_pattern(end) for end in (ending, inner) if end]
     match = re.compile(rf"(\s*)({'|'.join(ends)})").match(rest, len(text)) if rest.startswith(text) else None
     if not match:
@@ -337,7 +337,7 @@ def _check_layout(tokenizer: Tokenizer, marked: Marked, rendered: str) -> None:
             raise DataError(f"message {number} ({role}): the chat template leaves its content out")
         _check_calls(message, rendered, number)
         if role not in ("user", "assistant"):
-            rendered_role = templates.find_substitute_role(tokenizer, chat.get_fixed_date_template(tokenizer), role)
+            rendered_role = templates.find_substitute_role(tokenizer, chat.build_fixed_date_template(tokenizer), role)
             if rendered_role:
                 raise DataError(
                     f"message {number} ({role}): the chat template has no such role and renders it as "
@@ -348,7 +348,7 @@ def _check_layout(tokenizer: Tokenizer, marked: Marked, rendered: str) -> None:
 
 def _check_generation_marks(tokenizer: Tokenizer, marked: Marked, turns: Sequence[int]) -> None:
     """DataError with one line where the template's own marks (`{% generation %}`) are not on the assistant turns."""
-    template = chat.get_fixed_date_template(tokenizer)
+    template = chat.build_fixed_date_template(tokenizer)
     if not isinstance(template, str) or not re.search(r"\{%-?\s*generation\s*-?%\}", template):
         return
     from transformers.utils.chat_template_utils import render_jinja_template

@@ -59,7 +59,7 @@ def parse_demonstration(values: Mapping[str, Any]) -> Demonstration:
         turns = [*preferred.prompt, preferred.chosen]
     else:
         turns = add_system_and_tools(row, _parse_turns(row))
-    return Demonstration(_mark_learned_answers(turns), "", row.unread())
+    return Demonstration(_mark_empty_answers_unlearned(turns), "", row.unread())
 
 
 def _is_pair(row: Columns) -> bool:
@@ -114,7 +114,7 @@ def _parse_answer_column(row: Columns, name: str) -> Conversation:
     )
 
 
-def _mark_learned_answers(turns: Conversation) -> Conversation:
+def _mark_empty_answers_unlearned(turns: Conversation) -> Conversation:
     """The conversation, with empty answers as context; LeftOutError where the last one is empty, or none is learned."""
     answers = [turn for turn in turns if turn["role"] == "assistant"]
     if not answers:
@@ -368,7 +368,7 @@ def build_demonstration_row(problem: Mapping[str, Any], response: str) -> dict[s
 
 
 def parse_messages_json(text: str) -> Conversation:
-    """The inverse of `as_json`; no messages for an empty text."""
+    """The inverse of `dump_messages_json`; no messages for an empty text."""
     turns: Conversation = json.loads(text) if text else []
     return turns
 

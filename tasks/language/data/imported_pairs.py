@@ -9,7 +9,7 @@ from tasks.common.tables import Record
 from tasks.language.data import forms, messages
 from tasks.language.data.columns import Omissions
 from tasks.language.data.comparison_rows import unify_comparison_columns
-from tasks.language.data.rows import Row, is_held_out, parse_readable_rows
+from tasks.language.data.rows import Row, is_held_out, iterate_learnable_rows
 
 Prompt = tuple[str, ...]  # as forms.prompt_key tells them apart
 
@@ -100,7 +100,7 @@ def parse_unsplit_pairs(rows: Iterable[Row], omissions: Omissions | None = None)
 
 def _iterate_comparisons(rows: Iterable[Row], omissions: Omissions) -> Iterator[tuple[Row, Record]]:
     """The rows that hold a pair, with it; what the others are, and what is not read, is counted in `omissions`."""
-    for row, pair in parse_readable_rows(rows, forms.parse_preference_pair, omissions):
+    for row, pair in iterate_learnable_rows(rows, forms.parse_preference_pair, omissions):
         try:
             yield row, _build_comparison(pair)
         except ValueError as error:

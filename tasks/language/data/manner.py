@@ -11,9 +11,9 @@ import re
 from dataclasses import dataclass
 from itertools import pairwise
 
-from tasks.language.rewards.answers import find_strict_answer
+from tasks.language.rewards.answers import find_strict_answer_number
 from tasks.language.rewards.equations import Equation, parse_equations
-from tasks.language.rewards.numerals import find_numbers, is_same_number, parse_amount
+from tasks.language.rewards.numerals import find_numbers, is_same_number, parse_number_ignoring_percent
 
 THING = re.compile(r"\b[Hh]ow many ([a-z]+)\b")
 SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n+")
@@ -74,7 +74,7 @@ def score_manner(question: str, response: str, ended: bool) -> Manner:
     spare = sum(not sentence_steps for sentence_steps in steps) + len(sentences) - len(set(sentences))
     return Manner(
         named=NAMED * sum(names) // len(names),
-        valid=VALID * sum(_validate_steps(question, flat)) // len(flat),
+        valid=VALID * sum(_compute_step_validity(question, flat)) // len(flat),
         brief=max(0, BRIEF - spare) if ended else 0,
         ordered=_are_steps_connected(flat) + _is_answer_last_result(response, flat[-1]),
     )
@@ -87,8 +87,8 @@ def _is_result_named(sentence: str, steps: list[Equation], counted: str) -> bool
     return word is not None and word[0].lower() == counted.lower()
 
 
-def _validate_steps(question: str, steps: list[Equation]) -> list[bool]:
-    known_amounts = {parse_amount(text) for text in find_numbers(question)}
+def _compute_step_validity(question: str, steps: list[Equation]) -> list[bool]:
+    known_amounts = {parse_number_ignoring_percent(text) for text in find_numbers(question)}
     verdicts = []
     for step in steps:
         verdicts.append(step.holds and known_amounts.issuperset(step.operands))
@@ -101,8 +101,8 @@ def _are_steps_connected(steps: list[Equation]) -> bool:
 
 
 def _is_answer_last_result(response: str, last: Equation) -> bool:
-    final = find_strict_answer(response)
-    return final is not None and parse_amount(final) == last.result
+    final = find_strict_answer_number(response)
+    return final is not None and parse_number_ignoring_percent(final) == last.result
 
 
 def is_gold_response(question: str, solution: str, answer: str, response: str, ended: bool) -> bool:
@@ -114,7 +114,7 @@ def is_gold_response(question: str, solution: str, answer: str, response: str, e
     *lines, last = response.strip().split("\n")
     *wanted, _ = solution.split("\n")
     counted = find_counted_thing(question)
-    final = find_strict_answer(response)
+    final = find_strict_answer_number(response)
     if not (ended and last.startswith(LAST_LINE) and len(lines) == len(wanted) and counted and final):
         return False
     for line, reference in zip(lines, wanted, strict=True):

@@ -29,7 +29,7 @@ def find_pair_scores(row: Columns) -> tuple[float, float] | None:
             values = [source.peek(name) if isinstance(source, Columns) else source.get(name) for name in names]
             if all(value is not None for value in values):
                 row.use(*(("metadata",) if source is metadata else names))
-                chosen, rejected = map(_check_finite_number, values, names)
+                chosen, rejected = map(_parse_finite_number, values, names)
                 return chosen, rejected
     return None
 
@@ -44,7 +44,7 @@ def _iterate_rating_columns(row: Mapping[str, Any]) -> Iterator[tuple[str, str]]
             yield chosen, rejected
 
 
-def _check_finite_number(value: object, field: str) -> float:
+def _parse_finite_number(value: object, field: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= sys.float_info.max:
         raise ValueError(f"field '{field}' is {describe_value(value)}; expected a number")
     return float(value)

@@ -19,7 +19,7 @@ def encode_prompt_rows(tokenizer: Tokenizer, rows: Iterable[Mapping[str, str]]) 
     """The prompts of rows with a question and, where there is one, a history."""
     encoded = []
     rows = [*rows]
-    warn_of_unread_tools(tokenizer, (row.get("history", "") for row in rows))
+    print_unread_tools_warning(tokenizer, (row.get("history", "") for row in rows))
     for number, row in enumerate(rows):
         try:
             encoded.append(encode_prompt_with_history(tokenizer, row["question"], row.get("history", "")))
@@ -28,7 +28,7 @@ def encode_prompt_rows(tokenizer: Tokenizer, rows: Iterable[Mapping[str, str]]) 
     return encoded
 
 
-def warn_of_unread_tools(tokenizer: Tokenizer, conversations_as_json: Iterable[str]) -> None:
+def print_unread_tools_warning(tokenizer: Tokenizer, conversations_as_json: Iterable[str]) -> None:
     """A line on standard error where conversations declare tools that the chat template does not read."""
     if line := templates.format_unread_tools_warning(tokenizer, conversations_as_json):
         print(line, file=sys.stderr, flush=True)

@@ -57,7 +57,7 @@ def parse_row(row: Row, form: Callable[[Record], Parsed]) -> Parsed:
         raise DataError(f"{row.where}: a field holds values that are nested too deeply") from None
 
 
-def parse_readable_rows(
+def iterate_learnable_rows(
     rows: Iterable[Row], form: Callable[[Record], Form], omissions: Omissions
 ) -> Iterator[tuple[Row, Form]]:
     """The rows from which something can be learned, with their `form`; what is left out, and what is not read, is

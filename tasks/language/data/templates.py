@@ -22,7 +22,7 @@ def format_unread_tools_warning(tokenizer: Tokenizer, conversations: Iterable[st
     """
     start = json.dumps([{"role": TOOLS}])[:-2]
     declared = sum(text.startswith(start) for text in conversations)
-    if not declared or knows_tools(tokenizer, chat.get_fixed_date_template(tokenizer)):
+    if not declared or can_template_render_tools(tokenizer, chat.build_fixed_date_template(tokenizer)):
         return ""
     return f"not read: the tools of {declared:,} conversations, since the chat template does not know tools"
 
@@ -64,7 +64,7 @@ def _needs_text_arguments(tokenizer: Tokenizer, template: str | None) -> bool:
 
 
 @lru_cache(maxsize=8)
-def knows_tools(tokenizer: Tokenizer, template: str | None) -> bool:
+def can_template_render_tools(tokenizer: Tokenizer, template: str | None) -> bool:
     """Whether the template writes out the tools that a conversation declares; True where it refuses to be tried."""
     parameters = {"type": "object", "properties": {}}
     tool = {"type": "function", "function": {"name": PROBED, "description": "A probe.", "parameters": parameters}}

@@ -15,7 +15,7 @@ from tasks.language.tables.preferences import Comparisons
 from tasks.language.tables.problems import Problems
 
 
-def read_test_problems(config: EvaluateConfig, problems: Path, test_files: Path) -> pd.DataFrame:
+def read_or_fetch_test_problems(config: EvaluateConfig, problems: Path, test_files: Path) -> pd.DataFrame:
     """The first test problems of the stage `problems`, or of the user's own files or hub data set (schema Problems)."""
     if config.source == "problems":
         return tables.read_table(Problems, problems / "test.parquet").head(config.problems)

@@ -3,7 +3,8 @@
 A problem is a short story about one quantity: it starts somewhere, changes, and is asked for at the end.
 Every change knows its arithmetic, so that the solution is worked out rather than written down.
 
-Some sums and differences are in no text and no problem for training (`is_unseen`), so that a test can ask for them.
+Some sums and differences are in no text and no problem for training (`is_equation_kept_from_training`), so that a test
+can ask for them.
 """
 
 import random
@@ -119,7 +120,7 @@ UNSEEN_SUMS = 12  # one of so many sums and differences stands in no text for tr
 
 
 @lru_cache(maxsize=2**16)
-def is_unseen(left: int, symbol: str, right: int) -> bool:
+def is_equation_kept_from_training(left: int, symbol: str, right: int) -> bool:
     """Whether `left symbol right` is kept out of all that is trained on, whatever the seed. No product and no quotient
     is.
 
@@ -134,7 +135,7 @@ def is_unseen(left: int, symbol: str, right: int) -> bool:
 class ProblemKind:
     """What is drawn: problems of `steps` steps in which no number exceeds `largest` and one at least exceeds `above`.
 
-    None of their sums is unseen (`is_unseen`), or with `unseen` one at least.
+    None of their sums is unseen (`is_equation_kept_from_training`), or with `unseen` one at least.
     """
 
     steps: int
@@ -166,7 +167,7 @@ def generate_word_problem(rng: random.Random, kind: ProblemKind) -> WordProblem:
             continue
         steps = [step.split() for step in problem.chain]
         large = max(int(word) for step in steps for word in step[::2])
-        unseen = any(is_unseen(int(left), symbol, int(right)) for left, symbol, right, *_ in steps)
+        unseen = any(is_equation_kept_from_training(int(left), symbol, int(right)) for left, symbol, right, *_ in steps)
         if large > kind.above and unseen == kind.unseen:
             return problem
 
@@ -225,11 +226,15 @@ def _list_allowed_changes(value: int, kind: ProblemKind, last: bool) -> list[tup
     return [
         (symbol, allowed)
         for symbol, drawn in numbers.items()
-        if (allowed := [number for number in drawn if kind.unseen or not is_unseen(value, symbol, number)])
+        if (
+            allowed := [
+                number for number in drawn if kind.unseen or not is_equation_kept_from_training(value, symbol, number)
+            ]
+        )
     ]
 
 
-def format_as_running_text(rng: random.Random, question: str, solution: str) -> str:
+def draw_running_text_of_problem(rng: random.Random, question: str, solution: str) -> str:
     """A problem and its solution as running text, without the `####` line that SFT teaches."""
     *lines, last = solution.split("\n")
     answer = last.removeprefix("#### ")
@@ -254,7 +259,7 @@ class Habits:
     repeated: float  # one step is said twice
 
 
-def draw_demonstration(rng: random.Random, solution: str, habits: Habits) -> str:
+def restyle_solution_by_habits(rng: random.Random, solution: str, habits: Habits) -> str:
     """A person's answer: right, and in a manner that is the person's own.
 
     People's habits go with what is counted: with half of the things a habit is more frequent than on average by TILT,
@@ -281,8 +286,10 @@ def _compute_habit_frequency(share: float, habit: str, thing: str) -> float:
     return share + (tilt if zlib.crc32(f"{habit} {thing}".encode()) % 2 else -tilt)
 
 
-def draw_arithmetic_fact(rng: random.Random, largest: int) -> str:
-    """A few true equations on one theme, as a line of text; none of them is kept out of training (`is_unseen`)."""
+def draw_arithmetic_facts_line(rng: random.Random, largest: int) -> str:
+    """A few true equations on one theme, as a line of text; none of them is kept out of training
+    (`is_equation_kept_from_training`).
+    """
     symbol = rng.choice("+-*/")
     parts: list[str] = []
     count = rng.randint(3, 6)
@@ -294,6 +301,6 @@ def draw_arithmetic_fact(rng: random.Random, largest: int) -> str:
             left = rng.randint(2, 12)
             right = rng.randint(2, 12)
             left = left * right if symbol == "/" else left
-        if not is_unseen(left, symbol, right):
+        if not is_equation_kept_from_training(left, symbol, right):
             parts.append(f"{left} {symbol} {right} = {SYMBOLS[symbol](left, right)}")
     return rng.choice((". ", ", ", "; ")).join(parts) + "."

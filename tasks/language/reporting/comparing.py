@@ -24,7 +24,7 @@ from tasks.language.reporting.differences import (
     compute_holm_differences,
     read_measures,
 )
-from tasks.language.reporting.metric_wording import BEST, parse_metric_temperature
+from tasks.language.reporting.metric_wording import BEST, parse_temperature_suffix
 from tasks.language.reporting.scoreboard import Results
 from tasks.language.tables.evaluation import Generations
 from tasks.language.tables.problems import OTHER_KINDS, Problems
@@ -70,7 +70,7 @@ def compare_policies(
         for name, numbers in metrics.items()
     }
     values = {name: read_measures(evaluations / name / "measures.parquet") for name in answers}
-    hows = [parse_metric_temperature(name) for name in judged[config.baseline] if name.startswith("length_sampled_")]
+    hows = [parse_temperature_suffix(name) for name in judged[config.baseline] if name.startswith("length_sampled_")]
     for name, numbers in compute_win_rates(answers, best, config.baseline, hows).items():
         judged[name] |= numbers
     fewest = FEWEST
@@ -168,8 +168,8 @@ def _is_untrained_metric(metric: str, best: float) -> bool:
     """Whether the baseline reaches it untrained: sampled at the best temperature, if that is not 0, or by a vote or a
     choice among samples.
     """
-    voted = metric.startswith(("strict_majority_at_", "strict_best_of_")) and parse_metric_temperature(metric) != BEST
-    return voted or (best > 0 and metric.startswith("strict_mean_at_") and parse_metric_temperature(metric) == BEST)
+    voted = metric.startswith(("strict_majority_at_", "strict_best_of_")) and parse_temperature_suffix(metric) != BEST
+    return voted or (best > 0 and metric.startswith("strict_mean_at_") and parse_temperature_suffix(metric) == BEST)
 
 
 def get_answer_temperature(how: str, best: Mapping[str, float], name: str) -> float:

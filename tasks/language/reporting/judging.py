@@ -8,7 +8,7 @@ import pandas as pd
 from tasks.common.tables import Record
 from tasks.language.data import manner
 from tasks.language.rewards import answers, rubric
-from tasks.language.rewards.numerals import is_same_number, parse_amount
+from tasks.language.rewards.numerals import is_same_number, parse_number_ignoring_percent
 from tasks.language.rewards.verifier import Verifier
 
 RUBRIC = ("correctness", "reasoning", "clarity")
@@ -16,7 +16,10 @@ RUBRIC = ("correctness", "reasoning", "clarity")
 
 def can_apply_rubric(problems: pd.DataFrame) -> bool:
     """Whether all problems are in GSM8K's form, which the rubric reads: worked steps, then a line with a number."""
-    return bool(problems["answer"].map(parse_amount).notna().all() and problems["solution"].str.contains("#### ").all())
+    return bool(
+        problems["answer"].map(parse_number_ignoring_percent).notna().all()
+        and problems["solution"].str.contains("#### ").all()
+    )
 
 
 def judge_answers(golds: Sequence[str], texts: Sequence[str], verifier: Verifier) -> dict[str, list[bool]]:
@@ -30,8 +33,8 @@ def judge_answers(golds: Sequence[str], texts: Sequence[str], verifier: Verifier
     lenient = [verdict == 1.0 for verdict in judged]
     strict = []
     for gold, text, right in zip(golds, texts, lenient, strict=True):
-        if parse_amount(gold) is not None:
-            stated_answer = answers.find_strict_answer(text)
+        if parse_number_ignoring_percent(gold) is not None:
+            stated_answer = answers.find_strict_answer_number(text)
             strict.append(stated_answer is not None and is_same_number(stated_answer, gold))
         else:
             strict.append(right and answers.find_marked_answer(text) is not None)

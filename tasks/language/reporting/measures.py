@@ -12,12 +12,12 @@ import pandas as pd
 from tasks.common import estimates
 from tasks.common.estimates import Estimate
 from tasks.language.rewards import answers
-from tasks.language.rewards.numerals import parse_amount
+from tasks.language.rewards.numerals import parse_number_ignoring_percent
 from tasks.language.rewards.ranking_accuracy import compute_pair_order_agreement, has_worked_steps
 
 ANSWERS: dict[str, Callable[[str], str | None]] = {
-    "strict": answers.find_strict_answer,
-    "lenient": answers.find_final_answer,
+    "strict": answers.find_strict_answer_number,
+    "lenient": answers.find_final_answer_number,
 }
 WHY = ("timed_out", "unjudged")  # an answer is not right
 # Kinds of answers. Each is a column of the generations.
@@ -126,8 +126,8 @@ def collect_answer_votes(
     Numbers are one answer if they are equal, others if their texts are.
     """
 
-    if (right_number := parse_amount(reference)) is not None:
-        return [parse_amount(find(text) or "") for text in texts], right_number
+    if (right_number := parse_number_ignoring_percent(reference)) is not None:
+        return [parse_number_ignoring_percent(find(text) or "") for text in texts], right_number
     marked = [mark.text if (mark := answers.find_marked_answer(text)) else None for text in texts]
     right_texts = {text for text, correct in zip(marked, right, strict=True) if correct and text}
     return [RIGHT_ANSWER if text in right_texts else text for text in marked], RIGHT_ANSWER

@@ -93,7 +93,7 @@ BEST = "tbest"
 SURE = 0.001  # smaller p-values are not told apart
 
 
-def parse_metric_temperature(metric: str) -> str:
+def parse_temperature_suffix(metric: str) -> str:
     """The end of a metric's name that says at which temperature: t0.5, tbest, greedy."""
     return metric.rpartition("_")[2]
 
@@ -112,7 +112,7 @@ def format_metric_label(metric: str) -> str:
     """`strict_mean_at_8_t0.5` is `mean@8 at 0.5`, `rubric_sampled_t0.5` `rubric at 0.5`, `rubric_greedy` `rubric,
     greedy`.
     """
-    how = parse_metric_temperature(metric)
+    how = parse_temperature_suffix(metric)
     brief = format_short_metric(metric)
     if metric in MEANING or metric in ELSEWHERE:
         return brief
@@ -125,10 +125,10 @@ def format_short_metric(metric: str) -> str:
     """The same within a table of one temperature: `mean@8`, `rubric`."""
     kind = get_metric_kind(metric)
     if metric in ELSEWHERE:
-        return f"{parse_metric_temperature(metric)}{', gold' if kind == 'gold' else ''}"
+        return f"{parse_temperature_suffix(metric)}{', gold' if kind == 'gold' else ''}"
     if kind not in ACCURACIES:
         return kind.replace("_", " ")
-    middle = metric.removeprefix(f"{kind}_").removesuffix(f"_{parse_metric_temperature(metric)}")
+    middle = metric.removeprefix(f"{kind}_").removesuffix(f"_{parse_temperature_suffix(metric)}")
     return middle.replace("_of_", " of ").replace("_at_", "@").replace("_", " ")
 
 

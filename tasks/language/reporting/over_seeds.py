@@ -51,7 +51,7 @@ def average_results_over_seeds(seeds: Sequence[Results]) -> Results:
     )
 
 
-def average_results_over_problems(
+def average_seeds_with_problem_intervals(
     seeds: Sequence[Results], measured: Sequence[Measured], fewest: int = FEWEST
 ) -> Results:
     """The same means, with intervals over problems: of a problem's numbers the mean over seeds counts.

@@ -30,7 +30,7 @@ from tasks.language.reporting.metric_wording import (
     format_short_metric,
     format_temperature,
     get_metric_kind,
-    parse_metric_temperature,
+    parse_temperature_suffix,
 )
 from tasks.language.tables.problems import OTHER_KINDS
 
@@ -105,7 +105,7 @@ class Results:
     def temperatures(self) -> list[str]:
         """The temperatures that were sampled at, as metrics name them; the policies' best ones last."""
         prefixes = ("strict_mean_at_", "length_sampled_")
-        return list(dict.fromkeys(parse_metric_temperature(name) for name in self.metrics if name.startswith(prefixes)))
+        return list(dict.fromkeys(parse_temperature_suffix(name) for name in self.metrics if name.startswith(prefixes)))
 
     @property
     def highest_temperature(self) -> str:
@@ -117,7 +117,7 @@ class Results:
         return next(
             name
             for name in self.metrics
-            if name.startswith("strict_mean_at_") and parse_metric_temperature(name) == how
+            if name.startswith("strict_mean_at_") and parse_temperature_suffix(name) == how
         )
 
 
@@ -147,7 +147,7 @@ def build_score_tables(results: Results, margin: float = 0.0) -> list[ScoreTable
     }
     for title, kind in (("Strict accuracy", "strict_"), ("Gold answers", "gold_")):
         for how in hows:
-            kind_names = [name for name in names if name.startswith(kind) and parse_metric_temperature(name) == how]
+            kind_names = [name for name in names if name.startswith(kind) and parse_temperature_suffix(name) == how]
             plain[f"{title} at {_format_temperature_phrase(how)}"] = [
                 name for name in kind_names if "_validation_" not in name
             ]
@@ -158,7 +158,7 @@ def build_score_tables(results: Results, margin: float = 0.0) -> list[ScoreTable
             name for name in wanted if name in names and (results.answered or get_metric_kind(name) not in KINDS)
         ]
     first = (
-        [build_glance_table(results, margin), *build_untrained_tables(results)]
+        [build_overview_table(results, margin), *build_untrained_tables(results)]
         if results.answered
         else [build_unanswered_table(results)]
     )
@@ -238,7 +238,7 @@ def _format_temperature_phrase(how: str) -> str:
     return "each policy's best temperature" if how == BEST else f"temperature {format_temperature(how)}"
 
 
-def build_glance_table(results: Results, margin: float) -> ScoreTable:
+def build_overview_table(results: Results, margin: float) -> ScoreTable:
     """Right answers, and what each policy gains over the baseline and over the better control; gold answers, and what
     gains them.
     """
@@ -286,7 +286,7 @@ def format_untrained_method(results: Results, metric: str) -> str:
     """How an untrained control reaches its accuracy: what is done with the baseline's samples, and at which
     temperature.
     """
-    how = parse_metric_temperature(metric)
+    how = parse_temperature_suffix(metric)
     what = format_short_metric(metric)
     where = (
         f"{format_at_temperature(results.best[results.baseline])}, its best"

@@ -93,7 +93,7 @@ class OnPairs:
     def write(self, out: Path) -> None:
         """Write calibration.csv and held_out.parquet, of what was measured last."""
         tables.write_curves(
-            reward_model_checks.calibration(self.test.margins(self.scores), BINS), out / "calibration.csv"
+            reward_model_checks.compute_calibration_bins(self.test.margins(self.scores), BINS), out / "calibration.csv"
         )
         if processes.is_main_process():
             tables.write_table(HeldOut, self._build_held_out_table(), out / "held_out.parquet")
@@ -101,7 +101,7 @@ class OnPairs:
     def measure_after_training(self, model: PretrainedModel, generator: torch.Generator) -> Metrics:
         """How often a good answer beats a corrupted one."""
         held_out = self.test.batches(self.config.prompts_per_batch, 1, self.config.seed)
-        beaten = reward_model_checks.beats_corrupted(model, held_out, self.vocabulary, generator)
+        beaten = reward_model_checks.measure_wins_over_corruptions(model, held_out, self.vocabulary, generator)
         return {"truncated": self.train.truncated, "dropped": self.train.dropped, "beats": beaten}
 
     def _build_held_out_table(self) -> pd.DataFrame:

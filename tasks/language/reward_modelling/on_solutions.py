@@ -60,7 +60,7 @@ class OnSolutions:
         logits = labelled_reward_model.predict_label_logits(model, self.test.iterate_in_order(SCORED_AT_ONCE)).double()
         target = torch.cat([batch.target[batch.at] for batch in self.test.iterate_in_order(SCORED_AT_ONCE)]).double()
         shared = {
-            "accuracy": labelled_reward_model.is_prediction_right(logits, target).double().mean().item(),
+            "accuracy": labelled_reward_model.compute_right_prediction_mask(logits, target).double().mean().item(),
             "loss": labelled_reward_model.compute_label_losses(logits, target).mean().item(),
         }
         self.found = self._build_held_out_table(logits)

@@ -7,7 +7,7 @@ It is the last answer that the response marks, whichever way: by a line `#### ..
 import re
 from typing import NamedTuple
 
-from tasks.language.rewards.numerals import INVISIBLE, SIGN_APART, find_numbers, parse_amount
+from tasks.language.rewards.numerals import INVISIBLE, SIGN_APART, find_numbers, parse_number_ignoring_percent
 
 THINKING = re.compile(r"<think>.*?</think>", re.DOTALL)
 ANSWER_LINE = re.compile(r"^####[ \t]*(.*)$", re.MULTILINE)
@@ -39,7 +39,7 @@ def strip_number_wrapping(text: str) -> str:
     text = AROUND.sub("", AROUND.sub("", text).removesuffix(".").strip("$*"))
     text = SIGN_APART.sub(r"\1", text, count=1) if SIGN_APART.match(text) else text
     styled = STYLE.fullmatch(text)
-    return styled[1] if styled and parse_amount(styled[1]) is not None else text
+    return styled[1] if styled and parse_number_ignoring_percent(styled[1]) is not None else text
 
 
 def normalise_answer_text(text: str) -> str:
@@ -103,7 +103,7 @@ def find_marked_answer(response: str) -> Mark | None:
     return Mark(strip_number_wrapping(lines[-1][1]), boxed=False) if lines else None
 
 
-def find_final_answer(response: str) -> str | None:
+def find_final_answer_number(response: str) -> str | None:
     """The final answer's number; None where there is none, or where what is marked holds several."""
     mark = find_marked_answer(response)
     if mark is None:
@@ -112,13 +112,13 @@ def find_final_answer(response: str) -> str | None:
     return candidates[0] if len(candidates) == 1 else None
 
 
-def find_strict_answer(response: str) -> str | None:
+def find_strict_answer_number(response: str) -> str | None:
     """The final answer where it is in the form asked for: a last line `#### N`.
 
     None where the response does not end so.
     """
     last = ANSWER_LINE.fullmatch(response.rstrip().rpartition("\n")[2])
-    return None if last is None or parse_amount(last[1]) is None else last[1].strip()
+    return None if last is None or parse_number_ignoring_percent(last[1]) is None else last[1].strip()
 
 
 def remove_thinking_blocks(response: str) -> str:

@@ -141,7 +141,7 @@ def run_locked_tests(
         remote = Program(messages)
         namespace: dict[str, Any] = {"__name__": "tests"}
         _execute_setup(job["setup"], namespace)
-        for name in collect_program_names(job["tests"], namespace, job["entry"]):
+        for name in import_modules_and_list_names(job["tests"], namespace, job["entry"]):
             with suppress(Exception):  # a name that is missing is found out where it is used
                 namespace[name] = remote.ask({"do": "name", "name": name})
         for source in job["tests"]:
@@ -154,7 +154,7 @@ def run_locked_tests(
     os._exit(0)
 
 
-def collect_program_names(tests: Iterable[str], namespace: dict[str, Any], entry: str | None) -> list[str]:
+def import_modules_and_list_names(tests: Iterable[str], namespace: dict[str, Any], entry: str | None) -> list[str]:
     """The names in `tests` that the program has to define; the modules that tests use are imported into `namespace`.
 
     Builtins and modules are the tests' own, so that no program can make `set` or `math.isclose` say what it likes. A

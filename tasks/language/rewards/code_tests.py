@@ -115,7 +115,7 @@ def _normalise_test_columns(columns: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(inner, list) and inner and all(isinstance(pair, dict) for pair in inner):
             inner = {
                 f"{part}s": [pair.get(part) for pair in inner] for part in ("input", "output")
-            } | _mark_function_tests(inner)
+            } | _build_function_tests_mark(inner)
         if isinstance(inner, dict):
             tests.update(inner)
         elif name == "tests" and name in tests:
@@ -123,7 +123,7 @@ def _normalise_test_columns(columns: Mapping[str, Any]) -> dict[str, Any]:
     return tests
 
 
-def _mark_function_tests(pairs: list[dict[str, Any]]) -> dict[str, Any]:
+def _build_function_tests_mark(pairs: list[dict[str, Any]]) -> dict[str, Any]:
     """DeepCoder's pairs of an input and an output say whether they are a function's arguments and value."""
     return (
         {"fn_name": None} if any(pair.get("testtype") == "functional" or pair.get("fn_name") for pair in pairs) else {}

@@ -84,7 +84,7 @@ def register_kind(name: str, **arguments: Field) -> Callable[[Callable[..., bool
     return enter
 
 
-def compare_count(count: int, relation: str, wanted: float) -> bool:
+def is_count_in_relation(count: int, relation: str, wanted: float) -> bool:
     """Whether `count` is less than or at least `wanted`."""
     return RELATIONS[relation](count, int(wanted))
 
@@ -137,7 +137,7 @@ def has_all_keywords(response: str, keywords: Sequence[str]) -> bool:
 @register_kind("keywords:frequency", keyword=TEXT, frequency=COUNT, relation=RELATION)
 def has_keyword_frequency(response: str, keyword: str, frequency: int, relation: str) -> bool:
     """The keyword occurs so often, in whatever case, within words too."""
-    return compare_count(response.lower().count(keyword.strip().lower()), relation, frequency)
+    return is_count_in_relation(response.lower().count(keyword.strip().lower()), relation, frequency)
 
 
 @register_kind("keywords:forbidden_words", forbidden_words=TEXTS)
@@ -150,19 +150,19 @@ def has_no_forbidden_words(response: str, forbidden_words: Sequence[str]) -> boo
 @register_kind("keywords:letter_frequency", letter=SIGN, let_frequency=COUNT, let_relation=RELATION)
 def has_letter_frequency(response: str, letter: str, let_frequency: int, let_relation: str) -> bool:
     """The letter or sign occurs so often, in whatever case."""
-    return compare_count(response.lower().count(letter.lower()), let_relation, let_frequency)
+    return is_count_in_relation(response.lower().count(letter.lower()), let_relation, let_frequency)
 
 
 @register_kind("length_constraints:number_sentences", num_sentences=COUNT, relation=RELATION)
 def has_sentence_count(response: str, num_sentences: int, relation: str) -> bool:
     """So many sentences."""
-    return compare_count(count_sentences(response), relation, num_sentences)
+    return is_count_in_relation(count_sentences(response), relation, num_sentences)
 
 
 @register_kind("length_constraints:number_words", num_words=COUNT, relation=RELATION)
 def has_word_count(response: str, num_words: int, relation: str) -> bool:
     """So many words: stretches of letters, digits and underscores, so that "it's" is two."""
-    return compare_count(sum(1 for _ in re.finditer(r"\w+", response)), relation, num_words)
+    return is_count_in_relation(sum(1 for _ in re.finditer(r"\w+", response)), relation, num_words)
 
 
 @register_kind("length_constraints:number_paragraphs", num_paragraphs=COUNT)
@@ -290,7 +290,7 @@ def is_quoted(response: str) -> bool:
 @register_kind("change_case:capital_word_frequency", capital_frequency=COUNT, capital_relation=RELATION)
 def has_capital_word_frequency(response: str, capital_frequency: int, capital_relation: str) -> bool:
     """So many words in capitals."""
-    return compare_count(count_capital_words(response), capital_relation, capital_frequency)
+    return is_count_in_relation(count_capital_words(response), capital_relation, capital_frequency)
 
 
 @register_kind("change_case:english_capital")

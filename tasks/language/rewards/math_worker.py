@@ -32,7 +32,7 @@ def parse_gold_expressions(gold: str) -> list[object]:
     return expressions
 
 
-def is_right(gold: str, answer: str, near: bool = False) -> bool:
+def is_answer_equal_to_gold(gold: str, answer: str, near: bool = False) -> bool:
     """True when math-verify holds `answer`, a text with the answer in it, to equal the reference.
 
     With `near` numbers have to agree to five digits too, however small they are (`NEAR`).
@@ -44,10 +44,10 @@ def is_right(gold: str, answer: str, near: bool = False) -> bool:
     answers = parse(answer, parsing_timeout=None)
     if not verify(references, answers, timeout_seconds=None):
         return False
-    return not near or not (references and answers) or is_near(references[0], answers[0])
+    return not near or not (references and answers) or is_near_or_not_numeric(references[0], answers[0])
 
 
-def is_near(reference: Any, answer: Any) -> bool:
+def is_near_or_not_numeric(reference: Any, answer: Any) -> bool:
     """False for two numbers, not 0, that differ by more than `NEAR` of the reference; True for all else."""
     if not all(getattr(expression, "is_number", False) and expression.is_finite for expression in (reference, answer)):
         return True
@@ -75,7 +75,7 @@ def main(seconds: float) -> None:
         print(KNOWN if parse_gold_expressions(gold) else UNKNOWN, file=replies)
         if parse_gold_expressions(gold):
             signal.setitimer(signal.ITIMER_PROF, seconds)
-            print(RIGHT if is_right(gold, answer, near) else WRONG, file=replies)
+            print(RIGHT if is_answer_equal_to_gold(gold, answer, near) else WRONG, file=replies)
         signal.setitimer(signal.ITIMER_PROF, 0)
 
 

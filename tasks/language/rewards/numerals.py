@@ -120,13 +120,13 @@ def parse_number_parts(text: str) -> Parts | None:
     return None if match is None else _build_number_parts(match, match["sign"] or "")
 
 
-def parse_amount(text: str) -> Fraction | None:
+def parse_number_ignoring_percent(text: str) -> Fraction | None:
     """The number that the whole text is, `50%` as 50; None where it is anything else."""
     written = parse_number_parts(text)
     return None if written is None else written.value
 
 
-def parse_optional_number(text: str) -> Fraction | None:
+def parse_number_or_none(text: str) -> Fraction | None:
     """The number that the whole text is, `50%` as 1/2; None where it is anything else, as a formula, a letter or an
     empty text.
     """
@@ -136,7 +136,7 @@ def parse_optional_number(text: str) -> Fraction | None:
 
 def parse_number(text: str) -> Fraction:
     """The number that `numbers` has taken from a text, percent divided by 100."""
-    value = parse_optional_number(text)
+    value = parse_number_or_none(text)
     if value is None:
         raise ValueError(f"{text[:80]!r} is no number")
     return value
@@ -154,8 +154,8 @@ def count_decimals(text: str) -> int:
 
 def is_same_number(a: str, b: str) -> bool:
     """True when both texts are one number: "1,000", "1e3" and "$1000" are the same, "50%" is also "50"."""
-    value = parse_amount(a)
-    return value is not None and value == parse_amount(b)
+    value = parse_number_ignoring_percent(a)
+    return value is not None and value == parse_number_ignoring_percent(b)
 
 
 def rewrite_numbers_for_latex(text: str, powers_of_e: bool = True) -> str:

@@ -86,7 +86,7 @@ def _check_reply(reply: dict[str, Any], count: int | None = None) -> dict[str, A
         right = right and isinstance(values, list) and len(values) == count and all(map(_is_reward_or_none, values))
     if not right:
         wanted = "is loaded" if count is None else f"was asked for {count} rewards"
-        raise WrongReply(f"{wanted} and said something else: {_shorten_prompt(str(reply))}")
+        raise WrongReply(f"{wanted} and said something else: {_format_short_repr(str(reply))}")
     return reply
 
 
@@ -145,8 +145,8 @@ class PythonFunction:
                 if reply.get("raised"):  # which of them is it?
                     for call in alone:
                         with suppress(ChildEnded):
-                            self._extract_values(self._await_reply(*call), call[0])
-                return FunctionRewards(self._extract_values(reply, prompts), [False] * len(alone))
+                            self._get_values_or_raise(self._await_reply(*call), call[0])
+                return FunctionRewards(self._get_values_or_raise(reply, prompts), [False] * len(alone))
         return self._judge_one_by_one(alone)
 
     def _judge_one_by_one(self, alone: Iterable[tuple[list[str], list[str], Columns]]) -> FunctionRewards:
@@ -154,12 +154,12 @@ class PythonFunction:
         failed: list[bool] = []
         for call in alone:
             try:
-                values += self._extract_values(self._await_reply(*call), call[0])
+                values += self._get_values_or_raise(self._await_reply(*call), call[0])
                 failed.append(False)
             except ChildEnded as ended:
                 values.append(math.nan)
                 failed.append(True)
-                self._say(f"the call {ended} for the prompt {_shorten_prompt(call[0][0])}; it has no reward")
+                self._say(f"the call {ended} for the prompt {_format_short_repr(call[0][0])}; it has no reward")
                 if len(failed) >= GIVE_UP and all(failed[-GIVE_UP:]):
                     raise DataError(f"{self.name}: {GIVE_UP} calls in a row failed; the last one {ended}") from None
         return FunctionRewards(values, failed)
@@ -179,10 +179,10 @@ class PythonFunction:
         self._check_used_files(reply)
         return reply
 
-    def _extract_values(self, reply: Mapping[str, Any], prompts: Sequence[str]) -> list[float]:
+    def _get_values_or_raise(self, reply: Mapping[str, Any], prompts: Sequence[str]) -> list[float]:
         if "error" in reply:
             at = reply.get("at", 0 if len(prompts) == 1 else None)
-            prompt_note = "" if at is None else f" (for the prompt {_shorten_prompt(prompts[at])})"
+            prompt_note = "" if at is None else f" (for the prompt {_format_short_repr(prompts[at])})"
             raise DataError(f"{self.name}: {reply['error']}{prompt_note}")
         return [math.nan if value is None else value for value in reply["values"]]
 
@@ -208,6 +208,6 @@ class PythonFunction:
         print(f"{self.name}: {what}", file=sys.stderr, flush=True)
 
 
-def _shorten_prompt(prompt: str) -> str:
+def _format_short_repr(prompt: str) -> str:
     text = repr(prompt)
     return text if len(text) <= 80 else f"{text[:77]}...'"

@@ -28,7 +28,7 @@ def load_reward_model(path: Path, dtype: str = "float32") -> PretrainedModel:
     if getattr(config, BETA, None) is None:
         return load_classifier(path, dtype=dtype, outputs=OUTPUTS.get(getattr(config, OBJECTIVE, None) or "", 1))
     model: PretrainedModel = model_files.load_checked_model(AutoModelForCausalLM, path, dtype=dtype)
-    return models.place_on_device(model, models.load_tokenizer(path))
+    return models.prepare_model_on_device(model, models.load_tokenizer(path))
 
 
 def load_classifier(
@@ -40,7 +40,7 @@ def load_classifier(
     `new` are weights that the folder's model may lack.
     """
     model: PretrainedClassifier = model_files.load_checked_model(
-        _find_classifier_class(path), path, new, num_labels=outputs, dtype=dtype
+        _get_or_create_classifier_class(path), path, new, num_labels=outputs, dtype=dtype
     )
     if not hasattr(model, "score"):
         raise DataError(
@@ -48,7 +48,7 @@ def load_classifier(
             "`score` on its last "
             "token's state, which a reward model is read by"
         )
-    return models.place_on_device(model)
+    return models.prepare_model_on_device(model)
 
 
 def set_reward_config(model: PretrainedModel, objective: str, step_score: str, tokenizer: Tokenizer) -> None:
@@ -116,7 +116,7 @@ def _check_reward_config(path: Path, config: Any) -> None:
                 raise DataError(f"{path}: config.json: {name}: expected a list of token ids")
 
 
-def _find_classifier_class(path: Path) -> Any:
+def _get_or_create_classifier_class(path: Path) -> Any:
     """Transformers' class for sequence classification, or for a type that has none the same head on the model's own
     body.
     """

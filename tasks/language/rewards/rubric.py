@@ -9,9 +9,14 @@ import re
 from dataclasses import dataclass
 
 from tasks.language.rewards import worked_steps
-from tasks.language.rewards.answers import find_final_answer, find_strict_answer
+from tasks.language.rewards.answers import find_final_answer_number, find_strict_answer_number
 from tasks.language.rewards.equations import NOTE, Equation, parse_equations
-from tasks.language.rewards.numerals import find_numbers, is_same_number, parse_amount, parse_optional_number
+from tasks.language.rewards.numerals import (
+    find_numbers,
+    is_same_number,
+    parse_number_ignoring_percent,
+    parse_number_or_none,
+)
 from tasks.language.rewards.worked_steps import StepShares
 
 SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n+")
@@ -45,7 +50,7 @@ def score_response(question: str, solution: str, answer: str, response: str, end
     """Judge `response` to `question` by the reference `solution` and `answer`; `ended` says that it closed itself."""
     steps = parse_equations(response)
     work = worked_steps.judge_worked_steps(question, solution, answer, steps)
-    final = find_final_answer(response)
+    final = find_final_answer_number(response)
     right = final is not None and is_same_number(final, answer)
     if work.steps and worked_steps.parse_reference_steps(solution).steps:
         reasoning = _score_reasoning_steps(work)
@@ -59,7 +64,7 @@ def _score_correctness(final: str | None, right: bool, answer: str, work: StepSh
     if right:
         return 5, f"final answer {final} is right"
     reason = f"final answer {final} instead of {answer}" if final is not None else "no final answer"
-    if parse_optional_number(answer) in work.reached and work.right * 2 >= 1:
+    if parse_number_or_none(answer) in work.reached and work.right * 2 >= 1:
         return 3, f"{reason}, though a step reaches {answer}"
     if work.right * 2 >= 1:
         return 2, f"{reason}; at least half of the steps are right"
@@ -97,10 +102,10 @@ def _score_clarity(
     """
     parts = [part for part in SENTENCE_END.split(response.strip()) if part]
     marked = response.count("####")
-    plain = find_strict_answer(response) is not None and marked == 1
+    plain = find_strict_answer_number(response) is not None and marked == 1
     if not marked and parts and final is not None:  # in words: a closing sentence that gives the number
         plain = parts[-1][-1] in ".!" and any(is_same_number(final, number) for number in find_numbers(parts[-1]))
-    agrees = not steps or (final is not None and parse_amount(final) == steps[-1].result)
+    agrees = not steps or (final is not None and parse_number_ignoring_percent(final) == steps[-1].result)
     things = COUNTED.findall(NOTE.sub("", response))
     faults = {
         "says nothing": not parts,

@@ -39,15 +39,15 @@ def count_sentences(response: str) -> int:
     """How many sentences there are, as NLTK's English Punkt tokenizer counts them, which IFEval's code uses.
 
     A word's last full stop, exclamation or question mark ends one, with what closes behind it, unless it is a full stop
-    that `ends_sentence` takes for another. What stands behind the last end is one too, be it signs alone. The number of
-    an item of a list is a sentence where the item begins with no small letter.
+    that `is_sentence_end` takes for another. What stands behind the last end is one too, be it signs alone. The number
+    of an item of a list is a sentence where the item begins with no small letter.
     """
     tokens = response.split()
     count = 1
     behind = ""
     for word, following in pairwise([*tokens, ""]):
         ends = [match.end() for match in END.finditer(word) if match.end() < len(word) or following]
-        if ends and ends_sentence(word[: ends[-1]], word[ends[-1] :] or following):
+        if ends and is_sentence_end(word[: ends[-1]], word[ends[-1] :] or following):
             count = count + 1
             behind = CLOSING.sub("", word[ends[-1] :], count=1)
         else:
@@ -55,7 +55,7 @@ def count_sentences(response: str) -> int:
     return count - (not behind)
 
 
-def ends_sentence(word: str, following: str) -> bool:
+def is_sentence_end(word: str, following: str) -> bool:
     """Whether the last sign of `word`, a full stop, exclamation or question mark, ends a sentence before
     `following`.
     """

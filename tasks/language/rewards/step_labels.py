@@ -8,9 +8,9 @@ wrong or built on what is wrong, and neutral (0) where it does neither: words, a
 from collections.abc import Iterator, Set
 from fractions import Fraction
 
-from tasks.language.rewards.answers import find_final_answer, find_marked_answer
+from tasks.language.rewards.answers import find_final_answer_number, find_marked_answer
 from tasks.language.rewards.equations import Equation, parse_equations
-from tasks.language.rewards.numerals import parse_amount
+from tasks.language.rewards.numerals import parse_number_ignoring_percent
 from tasks.language.rewards.verifier import judge_without_algebra
 from tasks.language.rewards.worked_steps import judge_step_soundness, parse_reference_steps, select_leading_steps
 from tasks.language.tables.solutions import split_steps
@@ -42,7 +42,7 @@ def compute_step_labels(question: str, solution: str, answer: str, response: str
     labeller = _Told(answer, leads)
     verdicts = iter(good)
     return [
-        _merge_line_labels([*labeller.label_equations(line_equations, verdicts), *labeller.answer(line)])
+        _merge_line_labels([*labeller.iterate_equation_labels(line_equations, verdicts), *labeller.answer(line)])
         for line, line_equations in written
     ]
 
@@ -59,7 +59,7 @@ class _Told:
         self._reached: set[Fraction] = set()
         self._claimed: set[Fraction] = set()
 
-    def label_equations(self, steps: list[Equation], verdicts: Iterator[bool]) -> Iterator[int]:
+    def iterate_equation_labels(self, steps: list[Equation], verdicts: Iterator[bool]) -> Iterator[int]:
         """A label for each of a line's equations; `verdicts` says of one after the other whether it is sound."""
         for step in steps:
             if not next(verdicts):
@@ -81,8 +81,8 @@ class _Told:
         if verdict == 0:
             yield BAD
         elif verdict == 1:
-            number = find_final_answer(line)
-            value = None if number is None else parse_amount(number)
+            number = find_final_answer_number(line)
+            value = None if number is None else parse_number_ignoring_percent(number)
             if value in self._claimed - self._reached:
                 yield BAD
             else:

@@ -18,7 +18,7 @@ from tasks.language.rewards import math_worker
 from tasks.language.rewards.answers import (
     BOX,
     STYLE,
-    find_final_answer,
+    find_final_answer_number,
     find_final_clock_time,
     find_marked_answer,
     normalise_answer_text,
@@ -31,7 +31,7 @@ from tasks.language.rewards.numerals import (
     NUMBER,
     find_numbers,
     is_same_number,
-    parse_amount,
+    parse_number_ignoring_percent,
     rewrite_numbers_for_latex,
 )
 
@@ -41,25 +41,25 @@ ALGEBRA = re.compile(r"[\\^√\u2044\u00bc-\u00be\u2150-\u215e]|\d\s*/\s*[-(\d]"
 MOST = 100  # characters of a line of the process that judges
 
 
-def verify_number(gold: str, response: str) -> float | None:
+def judge_number_answer(gold: str, response: str) -> float | None:
     """1.0 or 0.0 where reference and final answer are plain numbers, None where algebra has to decide.
 
     answers.py decides which answer is the final one, as for the rubric and the accuracies. Words may stand beside a
     number on a `####` line; a box has to hold the number alone.
     """
     gold = strip_number_wrapping(gold)
-    if parse_amount(gold) is None:
+    if parse_number_ignoring_percent(gold) is None:
         return None
     mark = find_marked_answer(response)
     if mark is None:  # the last number, which may be the result of steps on its line
         text = response.rstrip().rpartition("\n")[2].rpartition("=")[2]
-    elif len(find_numbers(mark.text)) > 1 or (mark.boxed and parse_amount(mark.text) is None):
+    elif len(find_numbers(mark.text)) > 1 or (mark.boxed and parse_number_ignoring_percent(mark.text) is None):
         return None
     else:
         text = mark.text
     if ALGEBRA.search(NUMBER.sub("0", text)):
         return None
-    final = find_final_answer(response)
+    final = find_final_answer_number(response)
     return float(final is not None and is_same_number(gold, final))
 
 
@@ -68,13 +68,13 @@ def judge_without_algebra(gold: str, response: str) -> float | None:
     if not gold.strip():
         return math.nan
     if parse_gold_letter(gold):
-        return verify_choice(gold, response)
+        return judge_choice_answer(gold, response)
     if (time := parse_clock_time(gold)) is not None:
         return float(find_final_clock_time(response) == time)
-    return verify_number(gold, response)
+    return judge_number_answer(gold, response)
 
 
-def verify_choice(gold: str, response: str) -> float:
+def judge_choice_answer(gold: str, response: str) -> float:
     """1.0 or 0.0 where the reference is a letter, of a question with choices; choices.py decides which letter is the
     answer.
     """
@@ -108,7 +108,7 @@ class VerifierWorker:
 
     def judge(self, gold: str, answer: str, near: bool = False) -> float:
         """1.0 or 0.0, nan for a reference that cannot be read, or where the process has ended before; `near` as in
-        `is_right`.
+        `is_answer_equal_to_gold`.
 
         An answer that ends the process is wrong.
         """
@@ -177,7 +177,7 @@ class Verifier:
     def texts(self, references: Sequence[str], responses: Sequence[str]) -> list[float]:
         """The same where math-verify itself finds the answers in both texts, as it does by default."""
         pairs = list(dict.fromkeys(zip(references, responses, strict=True)))
-        verdicts = dict(zip(pairs, self._pool.map(self._compared, pairs), strict=True))
+        verdicts = dict(zip(pairs, self._pool.map(self._judge_raw_texts, pairs), strict=True))
         return [verdicts[pair] for pair in zip(references, responses, strict=True)]
 
     def timed_out(self, golds: Sequence[str], responses: Sequence[str]) -> list[bool]:
@@ -186,23 +186,25 @@ class Verifier:
         """
         return [pair in self._ended for pair in zip(golds, responses, strict=True)]
 
-    def _compared(self, worker: VerifierWorker, pair: tuple[str, str]) -> float:
-        return self._noted(worker, pair, worker.judge(*pair))
+    def _judge_raw_texts(self, worker: VerifierWorker, pair: tuple[str, str]) -> float:
+        return self._record_ended_worker(worker, pair, worker.judge(*pair))
 
     def _judged(self, worker: VerifierWorker, pair: tuple[str, str]) -> float:
         gold, response = pair
         reference = rewrite_numbers_for_latex(strip_number_wrapping(gold))
         answer = rewrite_numbers_for_latex(extract_answer_latex(response), powers_of_e=not EULER.search(reference))
-        verdict = self._noted(worker, pair, worker.judge(format_boxed_answer(reference), answer, near=True))
-        return 1.0 if verdict == 0 and is_same_text(gold, response) else verdict
+        verdict = self._record_ended_worker(
+            worker, pair, worker.judge(format_boxed_answer(reference), answer, near=True)
+        )
+        return 1.0 if verdict == 0 and is_same_but_for_latex_style(gold, response) else verdict
 
-    def _noted(self, worker: VerifierWorker, pair: tuple[str, str], verdict: float) -> float:
+    def _record_ended_worker(self, worker: VerifierWorker, pair: tuple[str, str], verdict: float) -> float:
         if verdict == 0 and not worker.alive():
             self._ended.add(pair)
         return verdict
 
 
-def is_same_text(gold: str, response: str) -> bool:
+def is_same_but_for_latex_style(gold: str, response: str) -> bool:
     """Whether the marked answer is the reference but for the styles that LaTeX sets its words in, such as `\\text{all
     of it}`.
     """

@@ -60,7 +60,7 @@ class Rewards:
     steps: StepRewards | None = None  # where a process reward model judged them
 
 
-def list_counted_rewards(weights: Weights) -> list[str]:
+def list_counted_reward_names(weights: Weights) -> list[str]:
     """The names that count, without functions of the user's, as they are added up: whatever the order of the
     weights.
     """
@@ -70,7 +70,7 @@ def list_counted_rewards(weights: Weights) -> list[str]:
 
 def load_counted_rewards(weights: Weights) -> dict[str, Reward]:
     """Those that count and are files of by_name/, in the same order."""
-    return {name: load(name) for name in list_counted_rewards(weights) if name not in BY_MODEL}
+    return {name: load(name) for name in list_counted_reward_names(weights) if name not in BY_MODEL}
 
 
 @contextmanager
@@ -117,7 +117,7 @@ def compute_weighted_rewards(
             raise ValueError(f"{name} has weight {weights[name]}, and no scores were given")
     others = torch.zeros(len(answered))
     applies = torch.zeros(len(answered), dtype=torch.bool)
-    for name in list_counted_rewards(weights):
+    for name in list_counted_reward_names(weights):
         columns = judged[name].columns if name in judged else None
         has = torch.tensor([columns is None or columns.has(response.columns) for response in answered])
         applies |= has

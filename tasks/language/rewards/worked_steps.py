@@ -10,7 +10,7 @@ from fractions import Fraction
 from functools import lru_cache
 
 from tasks.language.rewards.equations import Equation, parse_equations, select_distinct_equations
-from tasks.language.rewards.numerals import find_numbers, parse_amount, parse_optional_number
+from tasks.language.rewards.numerals import find_numbers, parse_number_ignoring_percent, parse_number_or_none
 
 Shape = tuple[tuple[str, ...], tuple[Fraction | None, ...]]
 
@@ -65,18 +65,18 @@ def judge_worked_steps(question: str, solution: str, answer: str, steps: list[Eq
     steps = select_distinct_equations(steps)
     reached = frozenset(step.result for step in right)
     used = {operand for step in right for operand in step.operands}
-    if parse_optional_number(answer) in reached and worked.leaves <= used:
+    if parse_number_or_none(answer) in reached and worked.leaves <= used:
         share = Fraction(len(right), len(steps))
         return StepShares(len(steps), share, share, reached)
     matched = sum(step.result in reached for step in worked.steps)
     longest = max(len(worked.steps), len(steps))
-    credit = matched + Fraction(_count_set_up_steps(worked, steps, right, reached), 2)
+    credit = matched + Fraction(_count_rightly_set_up_steps(worked, steps, right, reached), 2)
     return StepShares(len(steps), Fraction(matched, longest), credit / longest, reached)
 
 
 def judge_step_soundness(question: str, worked: ReferenceSteps, steps: list[Equation]) -> list[bool]:
     """Whether each step holds and uses numbers that are known where it stands: see `judge`."""
-    numbers_known = {parse_amount(text) for text in find_numbers(question)} | worked.leaves
+    numbers_known = {parse_number_ignoring_percent(text) for text in find_numbers(question)} | worked.leaves
     verdicts = []
     for step in steps:
         verdicts.append(step.holds and numbers_known.issuperset(step.operands))
@@ -105,7 +105,7 @@ def _select_right_steps(question: str, worked: ReferenceSteps, steps: list[Equat
     )
 
 
-def _count_set_up_steps(
+def _count_rightly_set_up_steps(
     worked: ReferenceSteps, steps: list[Equation], right: list[Equation], reached: frozenset[Fraction]
 ) -> int:
     """How many of the reference's steps that were not reached have a step of their shape among the wrong ones."""

@@ -35,7 +35,7 @@ def compute_label_agreement(
         share = np.concatenate([np.asarray(some, dtype=float) for some in shares])
         metrics["half_right"] = float(((share < 0.5) == true).mean())
         if 0 < true.sum() < len(true):
-            metrics["auc"] = _auc(share[~true], share[true])
+            metrics["auc"] = _compute_auc_of_samples(share[~true], share[true])
     return metrics
 
 
@@ -47,7 +47,7 @@ def _find_first_bad_step(labels: Sequence[int]) -> int:
     return [*labels, BAD].index(BAD)
 
 
-def _auc(higher: NDArray[np.float64], lower: NDArray[np.float64]) -> float:
+def _compute_auc_of_samples(higher: NDArray[np.float64], lower: NDArray[np.float64]) -> float:
     ordered = np.sort(lower)
     below, up_to = (np.searchsorted(ordered, higher, side=side) for side in ("left", "right"))
     return float((below + up_to).mean() / 2 / len(lower))

@@ -37,7 +37,7 @@ def merge_labels_by_majority(labels: Sequence[Sequence[int | None]]) -> list[int
     return step_labels
 
 
-def get_answer_tokens(tokenizer: Tokenizer, answer: Answer) -> list[int]:
+def get_or_encode_answer_tokens(tokenizer: Tokenizer, answer: Answer) -> list[int]:
     """The answer's own tokens where they are this tokenizer's, else those of its text."""
     answer_tokens = [*(answer.tokens or ())]
     ours = (

@@ -8,7 +8,7 @@ import pandera.pandas as pa
 from pandera.typing import Series
 
 from tasks.common.tables import Table
-from tasks.language.tables.problems import is_messages
+from tasks.language.tables.problems import is_messages_json_or_empty
 
 LEVELS = ("negligibly", "slightly", "", "significantly")  # by how much one response is better, the least first
 STRENGTHS = tuple(f"{side} {f'{level} better'.strip()}" for side in "ab" for level in LEVELS)
@@ -106,7 +106,7 @@ class Comparisons(Table):
         columns = [name for name in ("chosen_message", "rejected_message") if name in frame]
         if len(columns) < 2:
             return pd.Series(not columns, index=frame.index)
-        return frame[columns].map(lambda text: text == "" or is_messages(f"[{text}]")).all(axis=1)
+        return frame[columns].map(lambda text: text == "" or is_messages_json_or_empty(f"[{text}]")).all(axis=1)
 
     @pa.dataframe_check(error="scores of both responses, or of neither")
     def has_both_scores(cls, frame: pd.DataFrame) -> bool:

@@ -24,7 +24,7 @@ def _is_json_object_or_empty(text: object) -> bool:
         return False
 
 
-def is_messages(text: object) -> bool:
+def is_messages_json_or_empty(text: object) -> bool:
     """Whether a text is JSON of messages with role and content, or empty."""
     try:
         messages = json.loads(str(text)) if text else []
@@ -58,7 +58,7 @@ class Questions(Table):
     def has_valid_json(cls, frame: pd.DataFrame) -> pd.Series:
         """Both can be read."""
         good = pd.Series(True, index=frame.index)
-        for name, check in (("history", is_messages), ("columns", _is_json_object_or_empty)):
+        for name, check in (("history", is_messages_json_or_empty), ("columns", _is_json_object_or_empty)):
             if name in frame:
                 good &= frame[name].map(check).astype(bool)
         return good
@@ -85,7 +85,7 @@ class Demonstrations(Table):
     @pa.dataframe_check(error="messages with a turn of the assistant, or a text, and not both")
     def has_messages_or_text(cls, frame: pd.DataFrame) -> pd.Series:
         """Each row has something to learn from."""
-        read = frame["messages"].map(is_messages).astype(bool)
+        read = frame["messages"].map(is_messages_json_or_empty).astype(bool)
         answered = frame["messages"].str.contains('"role": "assistant"', regex=False)
         return read & (answered ^ (frame["text"] != "")) & ((frame["messages"] == "") ^ (frame["text"] == ""))
 

@@ -27,7 +27,7 @@ WINDOWS = (
 NEAR = 0.05  # nats; fp32 differs by a hundredth of it
 
 
-def check_config(source: Mapping[str, object]) -> None:
+def check_architecture_config(source: Mapping[str, object]) -> None:
     """DataError with one line where config.json shows that a model cannot be used in this pipeline.
 
     `source` are the arguments of from_pretrained. Only the config is read, and remote code is never run.
@@ -46,7 +46,7 @@ def check_config(source: Mapping[str, object]) -> None:
 
 
 @torch.no_grad()
-def check_model(name: str, model: PretrainedModel) -> None:
+def check_shared_prompt_sampling(name: str, model: PretrainedModel) -> None:
     """DataError with one line where sampling fails, or answers behind a shared prompt have other probabilities than
     alone.
     """
@@ -76,7 +76,7 @@ def check_model(name: str, model: PretrainedModel) -> None:
 
 
 @torch.no_grad()
-def check_packing(name: str, model: PretrainedModel, room: int | None) -> None:
+def check_packing_support(name: str, model: PretrainedModel, room: int | None) -> None:
     """DataError with one line where a document behind another one in a row has other logits than alone."""
     for key in WINDOWS:
         window = getattr(model.config.get_text_config(), key, None)

@@ -14,7 +14,7 @@ import torch
 
 from tasks.algorithms.common import distributed, sharding
 from tasks.algorithms.common.errors import TrainingError
-from tasks.algorithms.common.precision import copy_rounded_weights
+from tasks.algorithms.common.precision import copy_weights_to_rounded_model
 from tasks.algorithms.language import rollouts
 from tasks.algorithms.language.advantages import compute_reward_increments
 from tasks.algorithms.language.causal_lm import PretrainedCausalLM
@@ -69,7 +69,7 @@ class SamplingEnvironment:
         encoded_prompts = [self.encoded[index] for index in indices]
         with sharding.hold_unsharded_model(self.policy):
             if self.rounded is not None:
-                copy_rounded_weights(self.policy, self.rounded)
+                copy_weights_to_rounded_model(self.policy, self.rounded)
             [drawn] = rollouts.sample_rollouts(
                 self.policy if self.rounded is None else self.rounded,
                 encoded_prompts,
@@ -148,7 +148,7 @@ class SamplingEnvironment:
             nothing = Completions(*(torch.zeros(0, 1, dtype=torch.bool),) * 2, torch.zeros(0), drawn.tokens, drawn.mask)
             paid = drawn.logps if by_line else None
             none = torch.zeros(0)
-            steps = StepRewards(drawn.logps, none, none, none) if self.judge.judges_steps else None
+            steps = StepRewards(drawn.logps, none, none, none) if self.judge.has_step_rewards else None
             return Experience(nothing, drawn.logps, none, drawn.ended, {}, {}, paid, steps), weighted_rewards.Rewards(
                 none, none, {}
             )
@@ -165,9 +165,9 @@ class SamplingEnvironment:
             judged.parts,
             steps=judged.steps,
         )
-        return self.pay_rewards_by_line(indices, experience) if by_line else experience, judged
+        return self.add_line_rewards(indices, experience) if by_line else experience, judged
 
-    def pay_rewards_by_line(self, indices: Sequence[int], experience: Experience) -> Experience:
+    def add_line_rewards(self, indices: Sequence[int], experience: Experience) -> Experience:
         """The same responses with rewards paid as they are earned: at each line's end, by how much the line raised the
         worth.
 

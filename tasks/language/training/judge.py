@@ -74,7 +74,7 @@ class Judge:
         self.by_model = [name for name in BY_MODEL if any(counted.get(name) for counted in weights.values())]
 
     @property
-    def judges_steps(self) -> bool:
+    def has_step_rewards(self) -> bool:
         """Whether the reward model is one of steps."""
         return self.scorer is not None and _is_process_reward_model(self.scorer)
 

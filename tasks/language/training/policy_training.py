@@ -19,7 +19,7 @@ from tasks.common.errors import ConfigError
 from tasks.common.tokenizers import Tokenizer
 from tasks.common.tracking import Row
 from tasks.language.configs.parts.policies import PolicyConfig
-from tasks.language.rewards.answers import find_strict_answer
+from tasks.language.rewards.answers import find_strict_answer_number
 from tasks.language.tables.problems import Prompts
 from tasks.language.training import trained_model
 from tasks.language.training.environment import SamplingEnvironment
@@ -91,9 +91,9 @@ class Trainee:
         if self.config.show_every and (step == 1 or step % self.config.show_every == 0):
             tracking.record_table(self.training_problems.shown(indices, experience), f"samples/step-{step:05d}.json")
         self.training_problems.check_unjudged_share(indices, experience)
-        return replace(experience, logged={**experience.logged, **compute_lengths_by_correctness(experience)})
+        return replace(experience, logged={**experience.logged, **compute_mean_lengths_by_correctness(experience)})
 
-    def collect_by_line(self, step: int) -> Experience:
+    def collect_with_line_rewards(self, step: int) -> Experience:
         """The same, with rewards paid at the end of each line."""
         return self.collect(step, by_line=True)
 
@@ -106,10 +106,10 @@ class Trainee:
         rows = self.held_out.rows
         experience = self.held_out.sample(range(len(rows)), 1, 0)
         gold = {"eval_accuracy": "rewards/verifiable"} if any(row["answer"] for row in rows) else {}
-        if any(find_strict_answer(row["solution"]) is not None for row in rows):
+        if any(find_strict_answer_number(row["solution"]) is not None for row in rows):
             gold["eval_rubric"] = "rewards/rubric"
         return {
-            **summarize_eval_rewards(experience.rewards),
+            **compute_eval_reward_metrics(experience.rewards),
             **{name: experience.logged[part] for name, part in gold.items()},
         }
 
@@ -141,7 +141,7 @@ class Trainee:
         return metrics
 
 
-def summarize_eval_rewards(rewards: Tensor) -> dict[str, float]:
+def compute_eval_reward_metrics(rewards: Tensor) -> dict[str, float]:
     """The mean of rewards (N,), nan for none, as METRICS has it: an answer that nobody could judge must not be the best
     of them.
     """
@@ -153,7 +153,7 @@ def summarize_eval_rewards(rewards: Tensor) -> dict[str, float]:
     }
 
 
-def compute_lengths_by_correctness(experience: Experience) -> dict[str, float]:
+def compute_mean_lengths_by_correctness(experience: Experience) -> dict[str, float]:
     """The mean lengths of right and of other samples, as METRICS has them."""
     right = experience.parts["verifiable"] == 1
     tokens = experience.completions.mask.sum(1).float()

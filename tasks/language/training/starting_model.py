@@ -67,10 +67,10 @@ def load_existing_model(name: str | Path, at: Mapping[str, Any]) -> tuple[Pretra
 
     `name` is a folder or a hub's id, and `at` are further arguments of from_pretrained.
     """
-    architectures.check_config({"pretrained_model_name_or_path": name, **at})
+    architectures.check_architecture_config({"pretrained_model_name_or_path": name, **at})
     model: PretrainedCausalLM = model_files.load_checked_model(AutoModelForCausalLM, name, **at).eval()
     tokenizer = model_files.load_tokenizer(name, **at)
-    architectures.check_model(str(name), model)
+    architectures.check_shared_prompt_sampling(str(name), model)
     model_files.check_tokenizer(name, tokenizer, model.get_input_embeddings().num_embeddings)
     if tokenizer.chat_template is None:
         tokenizer.chat_template = chat.PLAIN_TEMPLATE

@@ -75,7 +75,7 @@ def train_supervised(
         chat.check_positions(model, part.lengths, f"the {name}", limited_by=f"{stage}.max_length")
     if config.packing:
         with sharding.hold_unsharded_model(model):
-            architectures.check_packing(str(policy), model, config.max_length)
+            architectures.check_packing_support(str(policy), model, config.max_length)
     batches = learned.batches(config.batch_size, epochs, config.seed)
     settings = build_settings(config.training, OptimizerSettings)
     optimizer = Optimizer(model, config.learning_rate, len(batches), config.clip, settings)
@@ -85,7 +85,7 @@ def train_supervised(
         training.
         """
         parts = (held_out.batch(rows) for rows in held_out.batches(config.batch_size, 1, config.seed))
-        return sft.evaluate_held_out_loss(trained.model, parts)
+        return sft.measure_held_out_loss_and_accuracy(trained.model, parts)
 
     def fit(start: int) -> Iterator[Row]:
         every = config.evaluate_every
@@ -122,7 +122,7 @@ class Encoded:
         self.grouped = config.group_by_length
         self.truncated = self.dropped = 0
         self.rows: list[tuple[list[int], list[bool]]] = []
-        prompts.warn_of_unread_tools(tokenizer, table["messages"])
+        prompts.print_unread_tools_warning(tokenizer, table["messages"])
         _warn_of_foreign_control_tokens(stage, tokenizer, table["text"])
         for number, row in enumerate(tables.list_records(table)):
             try:

@@ -10,7 +10,12 @@ from typing import Any, Generic, TypeVar
 import torch
 
 from tasks.algorithms.common import distributed, gradient_checkpointing, sharding
-from tasks.algorithms.common.precision import TrainedWeights, get_compute_dtype, restore_full_precision, set_precision
+from tasks.algorithms.common.precision import (
+    TrainedWeights,
+    convert_weights_to_precision,
+    get_compute_dtype,
+    restore_full_precision,
+)
 from tasks.algorithms.language.causal_lm import CausalLM, PretrainedCausalLM, PretrainedModel
 from tasks.algorithms.language.critic import Critic
 from tasks.algorithms.language.lm_head import probe_head
@@ -42,7 +47,7 @@ class TrainedModel(Generic[Model]):
         self._add_adapter(self.model)
         if distributed.is_model_sharded():
             self._shard_model()
-        set_precision(self.model, config.precision)
+        convert_weights_to_precision(self.model, config.precision)
         if config.gradient_checkpointing:
             try:
                 gradient_checkpointing.enable_gradient_checkpointing(self.model)
@@ -52,13 +57,13 @@ class TrainedModel(Generic[Model]):
         self.weights = TrainedWeights(self.model)
 
     def rounded(self) -> Model:
-        """The same model once more, in bfloat16 throughout: to be given weights by `copy_rounded_weights`, and never
-        trained.
+        """The same model once more, in bfloat16 throughout: to be given weights by `copy_weights_to_rounded_model`,
+        and never trained.
         """
         with torch.random.fork_rng(devices=[]):  # a new adapter is drawn
             model = self.loaded("bfloat16")
             self._add_adapter(model)
-        set_precision(model, "pure_bf16")
+        convert_weights_to_precision(model, "pure_bf16")
         for p in model.parameters():
             p.requires_grad_(False)
         return model
@@ -89,7 +94,7 @@ class TrainedModel(Generic[Model]):
         adapters.merge_adapters(self.model)
         if self.adapter.merge:
             if self.config.precision == "pure_bf16":
-                set_precision(self.model, "pure_bf16")
+                convert_weights_to_precision(self.model, "pure_bf16")
             models.save_model(self.model, tokenizer, out)
 
     def _shard_model(self) -> None:
@@ -161,7 +166,7 @@ def build_policy_critic(trained: TrainedModel[PretrainedCausalLM]) -> Critic:
     else:  # the policy's weights are elsewhere
         critic = Critic(trained.loaded("bfloat16" if trained.config.precision == "pure_bf16" else "float32"))
         _shard_module(critic.body, trained.config)
-    set_precision(critic, trained.config.precision)
+    convert_weights_to_precision(critic, trained.config.precision)
     return critic
 
 

@@ -32,7 +32,7 @@ class MethodConfig(Config):
         return [*getattr(self, self.named_by)] if self.named_by else [self.variant]
 
     @property
-    def relabels(self) -> bool:
+    def has_relabelling(self) -> bool:
         """Whether it, or one of its variants, gives transitions other goals, which an environment must have."""
         variants = getattr(self, "variants", None) or {}
         return any(getattr(variant, "relabel", "none") != "none" for variant in (self, *variants.values()))

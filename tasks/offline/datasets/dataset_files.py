@@ -92,7 +92,7 @@ def read_offline_dataset(path: Path) -> StoredDataset:
     """The data set in the folder `path`; DataError with one line naming it, the episode and the field if it is bad."""
     try:
         metadata = dict(json.loads((path / METADATA).read_text())["posttrain"])
-        environment = saved_environments.replace_environment_folder(metadata.pop("environment"), path)
+        environment = saved_environments.point_environment_id_to_folder(metadata.pop("environment"), path)
         reference = ScoreReference(**metadata.pop("reference"))
         episodes = list(storage.read_episode_file(path / DATA))
     except BadEpisode as error:

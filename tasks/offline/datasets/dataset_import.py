@@ -74,7 +74,7 @@ def read_minari_metadata(folder: Path, environment: str) -> tuple[dict[str, Any]
         if saved_environments.is_from_other_environment(folder, environment):
             raise DataError(f"{folder}: recorded in another environment than {environment}")
         try:
-            lacking = origin.check_dataset_origin(metadata, environment)
+            lacking = origin.check_origin_and_list_missing(metadata, environment)
         except DataError as error:
             raise DataError(f"{folder}: {error}") from None
         if metadata.get("jpeg_encoding") and is_image_space(deserialize_space(metadata["observation_space"])):
@@ -256,7 +256,7 @@ def _adapt_to_environment(recorded: Sequence[Episode], environment: str) -> list
         for name, space in parts.items():
             if not isinstance(space, spaces.Box):
                 _check_discrete_observations(number, name, seen[name], space)
-        if refused := env.refused(episode.actions):
+        if refused := env.find_first_refused_action(episode.actions):
             index, expected = refused
             got = f"got {episode.actions[index]:g} at step {index[0]}"
             raise BadEpisode(number, "actions", f"{expected} expected, {got}")

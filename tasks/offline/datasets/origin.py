@@ -35,7 +35,7 @@ NOTHING = "nothing"
 HUGE = float(np.finfo(np.float32).max)  # older spaces have it where newer ones have no bound
 
 
-def check_dataset_origin(metadata: Mapping[str, Any], environment: str) -> list[str]:
+def check_origin_and_list_missing(metadata: Mapping[str, Any], environment: str) -> list[str]:
     """DataError with one line that names both sides where they differ; returns what metadata.json lacks, so that it was
     not compared.
     """

@@ -39,7 +39,7 @@ class Checked(gymnasium.Wrapper[Any, Any, Any, Any]):
         super().__init__(env)
         self.name = name
         self.limit = limit
-        self.seconds = _get_time_limit(getattr(env.unwrapped, "max_seconds", None), name)
+        self.seconds = _parse_episode_time_limit(getattr(env.unwrapped, "max_seconds", None), name)
         self.space = env.observation_space
         self.alarm = get_process_alarm()
         self.seed: int | None = None  # the last one
@@ -136,7 +136,7 @@ class Checked(gymnasium.Wrapper[Any, Any, Any, Any]):
         raise DataError(f"{self._describe_position()}: {what}")
 
 
-def _get_time_limit(value: Any, name: str) -> float:
+def _parse_episode_time_limit(value: Any, name: str) -> float:
     """An environment's max_seconds, or SECONDS where it has none; DataError where that is no time."""
     if value is None:
         return SECONDS

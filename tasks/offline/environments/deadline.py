@@ -30,7 +30,7 @@ class Alarm:
     def set(self, due: float) -> None:
         """Have the code that follows end by then; inf takes the limit away."""
         self.due = due
-        if self.thread is None and due < inf and _handler_is_free():
+        if self.thread is None and due < inf and _can_install_signal_handler():
             signal.signal(SIGNAL, self._interrupt)
             self.thread = threading.Thread(target=self._watch_deadline, name="deadline", daemon=True)
             self.thread.start()
@@ -47,6 +47,6 @@ class Alarm:
             raise Overdue
 
 
-def _handler_is_free() -> bool:
+def _can_install_signal_handler() -> bool:
     is_main = threading.current_thread() is threading.main_thread()
     return is_main and signal.getsignal(SIGNAL) == signal.SIG_DFL

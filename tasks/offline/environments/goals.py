@@ -123,11 +123,11 @@ class GoalGraphEnv(GoalEnv):
 
     def drawn(self) -> Row:
         """Every node is as likely."""
-        return _one_hot_node(int(self.np_random.integers(NODES)))
+        return _encode_node_as_one_hot(int(self.np_random.integers(NODES)))
 
     def moved(self, action: Any) -> Row:
         """The node at the edge's end."""
-        return _one_hot_node(int(SUCCESSORS[int(self.state.argmax()), int(action)]))
+        return _encode_node_as_one_hot(int(SUCCESSORS[int(self.state.argmax()), int(action)]))
 
 
 class ReachEnv(GoalEnv):
@@ -156,7 +156,7 @@ def _make_binary_space(count: int) -> spaces.Box:
     return spaces.Box(0, 1, (count,), np.float32)
 
 
-def _one_hot_node(node: int) -> Row:
+def _encode_node_as_one_hot(node: int) -> Row:
     row: Row = np.eye(NODES, dtype=np.float32)[node]
     return row
 

@@ -42,7 +42,7 @@ def copy_environment_file(environment: str, folder: Path) -> None:
         copyfile(source / FILE, folder / FILE)
 
 
-def replace_environment_folder(environment: str, folder: Path) -> str:
+def point_environment_id_to_folder(environment: str, folder: Path) -> str:
     """The environment's name with this folder in the place of its own, where this one holds it."""
     if not (folder / FILE).is_file():
         return environment

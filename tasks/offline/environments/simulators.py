@@ -90,7 +90,7 @@ class Plain(gymnasium.Wrapper[Any, Any, Any, Any]):
         scaled = (actions - self.middle) / self.reach
         return np.where(np.isfinite(scaled), np.clip(scaled, -1, 1), scaled).astype(np.float32)
 
-    def refused(self, actions: NDArray[Any]) -> tuple[tuple[int, ...], str] | None:
+    def find_first_refused_action(self, actions: NDArray[Any]) -> tuple[tuple[int, ...], str] | None:
         """The place of the first action that the environment does not have, and what it has there; `actions` are (T, A)
         or (T,).
 
@@ -233,7 +233,7 @@ def _make_registered_environment(
     environment: str, arguments: Mapping[str, Any], limit: int | None
 ) -> gymnasium.Env[Any, Any]:
     """One of another package."""
-    _register_environment(environment)
+    _ensure_environment_registered(environment)
     spec = gymnasium.spec(strip_module(environment))
     if "mujoco" in str(spec.entry_point):
         _silence_mujoco_warnings()
@@ -247,7 +247,7 @@ def _make_registered_environment(
         raise DataError(f"environment {environment}: cannot be made: {what}") from None
 
 
-def _register_environment(environment: str) -> None:
+def _ensure_environment_registered(environment: str) -> None:
     """See to it that Gymnasium knows the environment; DataError with one line if it cannot."""
     module, _, name = environment.rpartition(":")
     if module:
@@ -324,7 +324,7 @@ def find_step_limit(environment: str) -> int | None:
     return spec.max_episode_steps if spec else None
 
 
-def get_environment_goals(environment: str) -> Goals:
+def build_environment_goals(environment: str) -> Goals:
     """Where its goals stand in an observation, and what they pay; DataError with one line if it has none."""
     scene = make_offline_environment(environment)
     inner = scene.unwrapped

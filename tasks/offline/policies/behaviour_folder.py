@@ -50,4 +50,4 @@ def read_score_reference(folder: Path) -> ScoreReference:
 def read_environment_id(folder: Path) -> str:
     """The environment's id, which the folder need not be named like."""
     name: str = json.loads((folder / REFERENCE).read_text())["environment"]
-    return saved_environments.replace_environment_folder(name, folder)
+    return saved_environments.point_environment_id_to_folder(name, folder)

@@ -59,10 +59,12 @@ def export_offline_policy(folder: Path, out: Path) -> dict[str, Any]:
         )
     observations = draw_probe_observations(policy)
     expected = policy.act(observations)
-    _check_same_actions(f"{folder}: TorchScript", write_torchscript(policy, out / SCRIPT), observations, expected)
+    _check_same_actions(
+        f"{folder}: TorchScript", write_and_load_torchscript(policy, out / SCRIPT), observations, expected
+    )
     missing = [name for name in NEEDED if find_spec(name) is None]
     if not missing:
-        _check_same_actions(f"{folder}: ONNX", write_onnx(policy, out / ONNX), observations, expected)
+        _check_same_actions(f"{folder}: ONNX", write_and_load_onnx(policy, out / ONNX), observations, expected)
     for name in (files.CONFIG, files.WEIGHTS):
         shutil.copyfile(folder / name, out / name)
     return {
@@ -83,7 +85,7 @@ def draw_probe_observations(policy: Network) -> Tensor:
     return policy.normaliser.mean + 3 * policy.normaliser.deviation * drawn
 
 
-def write_torchscript(policy: Network, file: Path) -> Callable[[Tensor], Tensor]:
+def write_and_load_torchscript(policy: Network, file: Path) -> Callable[[Tensor], Tensor]:
     """Write TorchScript; returns what was written, as a function."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that torch.jit is deprecated, and that sizes are constants
@@ -92,7 +94,7 @@ def write_torchscript(policy: Network, file: Path) -> Callable[[Tensor], Tensor]
     return loaded
 
 
-def write_onnx(policy: Network, file: Path) -> Callable[[Tensor], Tensor]:
+def write_and_load_onnx(policy: Network, file: Path) -> Callable[[Tensor], Tensor]:
     """Write ONNX; returns what was written, as a function."""
     import onnxruntime
 

@@ -90,7 +90,7 @@ def interquartile_mean(scores: Sequence[Array]) -> float:
     return float(every[cut : len(every) - cut].mean())
 
 
-def mean_over_datasets(scores: Sequence[Array]) -> float:
+def compute_mean_over_datasets(scores: Sequence[Array]) -> float:
     """The mean over data sets of the means over seeds."""
     return float(np.mean([seed_scores.mean() for seed_scores in scores]))
 
@@ -137,7 +137,7 @@ def aggregate_variants(scores_by_variant: Mapping[str, Scores], beside: str) -> 
             Aggregate(
                 variant,
                 bootstrap_statistic(interquartile_mean, variant_scores, generator),
-                bootstrap_statistic(mean_over_datasets, variant_scores, generator),
+                bootstrap_statistic(compute_mean_over_datasets, variant_scores, generator),
                 chance,
             )
         )

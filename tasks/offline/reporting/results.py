@@ -270,7 +270,7 @@ class Belief:
         ]
 
 
-def build_beliefs(scores: ReturnScores) -> list[Belief]:
+def build_value_comparisons(scores: ReturnScores) -> list[Belief]:
     """A row for each variant with an estimate."""
     rows = []
     for variant, estimates in scores.values.groupby("variant", sort=False):

@@ -121,7 +121,7 @@ def _train_variant(
     def fit(start: int) -> Iterator[Row]:
         left = max(0, config.steps - start * config.log_every)
         steps = islice(iterate_under_autocast(learner.steps, data.device, config.bfloat16), left)
-        for number, row in enumerate(mean_metrics.average_step_metrics(steps, config.log_every), start + 1):
+        for number, row in enumerate(mean_metrics.iterate_mean_step_metrics(steps, config.log_every), start + 1):
             row["step"] = min(number * config.log_every, config.steps)
             if files.has_value_estimates(learner.policy):
                 row["initial_value"] = learner.policy.values(starts).mean().item()

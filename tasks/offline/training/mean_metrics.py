@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from torch import Tensor
 
 
-def average_step_metrics(steps: Iterable[Mapping[str, Tensor]], every: int) -> Iterator[dict[str, float]]:
+def iterate_mean_step_metrics(steps: Iterable[Mapping[str, Tensor]], every: int) -> Iterator[dict[str, float]]:
     """The means of each `every` steps' metrics (scalars, detached); an incomplete last group is a row too."""
     totals: dict[str, Tensor] = {}
     count = 0

@@ -38,7 +38,7 @@ def return_unchanged(observations: Tensor) -> Tensor:
 
 def build_hindsight(environment: str, relabel: RELABEL, copies: int) -> Hindsight | None:
     """What a variant's `relabel` asks for; DataError with one line where the environment has no goals."""
-    return None if relabel == "none" else Hindsight(simulators.get_environment_goals(environment), relabel, copies)
+    return None if relabel == "none" else Hindsight(simulators.build_environment_goals(environment), relabel, copies)
 
 
 class EpisodeStep(NamedTuple):

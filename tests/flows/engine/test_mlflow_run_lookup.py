@@ -15,7 +15,7 @@ from flows.engine.dvc_repository import PlanError
 def client(tmp_path: Path, empty_mlflow: Path) -> MlflowClient:
     (tmp_path / "mlruns").mkdir()
     shutil.copyfile(empty_mlflow, tmp_path / "mlruns/mlflow.db")
-    return mlflow_client.open_mlflow_store(tmp_path)
+    return mlflow_client.open_mlflow_client_after_recording(tmp_path)
 
 
 def made(client: MlflowClient, start: int, status: str = "FINISHED", experiment: str = "0", **tags: str) -> str:

@@ -77,7 +77,7 @@ def test_a_file_makes_the_run_that_the_stage_itself_would_have_made(
 
     def stage(metrics: Path) -> None:
         with tracking.record_stage_run("language", "evaluate@dpo", {"seed": 0, "names": ["a", 1.5]}, metrics):
-            tracking.record_training_rows(
+            tracking.run_and_record_training(
                 iter([{"loss": 0.1}, {"loss": math.nan, "10%BC": 1e300}]), 3, earlier=[{"loss": 1 / 3}]
             )
             tracking.record_metrics({"seconds": 2.5}, 7)

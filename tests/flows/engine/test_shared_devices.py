@@ -103,7 +103,7 @@ def test_two_coordinators_never_share_a_device(
     They begin together, when this process lets go.
     """
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    held = devices.lease_devices(visible.split(","), len(visible.split(",")), "the test")
+    held = devices.try_lease_devices(visible.split(","), len(visible.split(",")), "the test")
     assert held is not None
     for toy in two:
         for name in ("a", "b", "c"):
@@ -174,7 +174,7 @@ def test_stopping_a_run_that_waits_for_a_device_takes_a_moment(
     monkeypatch.setattr(resources, "POLL_SECONDS", 0.05)
     toy = two[0]
     gpu_stage(toy, "a", 0)
-    held = devices.lease_devices(["0"], 1, "sft of /elsewhere (pid 1 on host)")
+    held = devices.try_lease_devices(["0"], 1, "sft of /elsewhere (pid 1 on host)")
     assert held is not None
     with Coordinator(toy.root) as coordinator:
         execution = Execution(coordinator, toy.plan(), None, toy.events.append)

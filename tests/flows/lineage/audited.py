@@ -193,7 +193,7 @@ class Audited(Toy):
         for stage in self.lock["stages"].values():
             for out in stage["outs"]:
                 if path == out["path"] or path.startswith(f"{out['path']}/"):
-                    listed = cache_objects.list_cached_files(self.root, out["md5"])
+                    listed = cache_objects.read_cached_file_hashes(self.root, out["md5"])
                     found = cache_objects.find_cache_object(
                         self.root, listed[path.removeprefix(out["path"]).lstrip("/")]
                     )

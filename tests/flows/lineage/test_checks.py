@@ -15,7 +15,7 @@ from flows.lineage.checks import database
 from flows.lineage.checks.content_hashes import compute_folder_hash
 from flows.lineage.checks.findings import Audit
 from flows.lineage.checks.lock_differences import EntryDifference, format_entry_value, list_entry_differences
-from flows.lineage.checks.origins import find_swapped_paths
+from flows.lineage.checks.origins import list_swapped_paths
 from flows.lineage.git_files import Tree, compute_tree_file_hashes
 from tests.flows.lineage.audited import Audited
 
@@ -49,11 +49,11 @@ def test_two_entries_differ_in_these_values() -> None:
 
 def test_swapped_are_pairs_that_have_each_other_s_bytes() -> None:
     expected = {"a": "1", "b": "2", "c": "3", "d": "4"}
-    assert find_swapped_paths({"a": "2", "b": "1", "c": "3", "d": "4"}, expected) == [("a", "b")]
-    assert find_swapped_paths({"a": "2", "b": "3", "c": "1", "d": "4"}, expected) == [], "turned in a circle"
-    assert find_swapped_paths({"a": "2", "b": "2", "c": "3", "d": "4"}, expected) == [], "copied"
-    assert find_swapped_paths({"a": "2", "b": "1", "c": "4", "d": "3"}, expected) == [("a", "b"), ("c", "d")]
-    assert find_swapped_paths(expected, expected) == []
+    assert list_swapped_paths({"a": "2", "b": "1", "c": "3", "d": "4"}, expected) == [("a", "b")]
+    assert list_swapped_paths({"a": "2", "b": "3", "c": "1", "d": "4"}, expected) == [], "turned in a circle"
+    assert list_swapped_paths({"a": "2", "b": "2", "c": "3", "d": "4"}, expected) == [], "copied"
+    assert list_swapped_paths({"a": "2", "b": "1", "c": "4", "d": "3"}, expected) == [("a", "b"), ("c", "d")]
+    assert list_swapped_paths(expected, expected) == []
 
 
 def test_the_hash_of_a_folder_is_dvc_s(audited: Audited) -> None:
@@ -109,9 +109,9 @@ def test_the_files_of_commits_and_patches(tmp_path: Path, within: str) -> None:
 def test_numbers_of_a_metrics_file() -> None:
     content = {"a": {"mean": 0.5, "of": {"n": 3}}, "b": 1, "text": "x", "none": None, "right": True}
     assert dict(database.iterate_metric_numbers(content)) == {"a/mean": 0.5, "a/of/n": 3.0, "b": 1.0, "right": 1.0}
-    assert database.are_metrics_equal(float("nan"), float("nan"))
-    assert database.are_metrics_equal(float("inf"), 1.7976931348623157e308)
-    assert not database.are_metrics_equal(0.1, 0.1 + 1e-16 * 2)
+    assert database.is_same_metric_number(float("nan"), float("nan"))
+    assert database.is_same_metric_number(float("inf"), 1.7976931348623157e308)
+    assert not database.is_same_metric_number(0.1, 0.1 + 1e-16 * 2)
     assert database.parse_metrics_json(b"{") == {}
 
 
@@ -130,4 +130,4 @@ def test_what_a_person_reads() -> None:
     assert lines[12] == "remark  bytes: 9 more remarks; --json has them all"
     assert lines[13].startswith("1 fault, 20 remarks: 1,200 outs, ")
     assert lines[13].endswith("checked in 1.2 s (5.0 MB read)")
-    assert len(audit.as_json()["remarks"]) == 20
+    assert len(audit.build_audit_document()["remarks"]) == 20

@@ -23,7 +23,7 @@ def supervised(monkeypatch: pytest.MonkeyPatch) -> None:
 def client(tmp_path: Path, empty_mlflow: Path) -> MlflowClient:
     (tmp_path / "mlruns").mkdir()
     shutil.copyfile(empty_mlflow, tmp_path / "mlruns/mlflow.db")
-    return mlflow_client.open_mlflow_store(tmp_path)
+    return mlflow_client.open_mlflow_client_after_recording(tmp_path)
 
 
 def ran(client: MlflowClient, stage: str, start: int, end: int | None, status: str = "FINISHED") -> str:

@@ -210,8 +210,8 @@ def test_what_is_recorded_is_what_the_run_left_whatever_comes_before_it_is(
     """The next run restores other metrics and models, or takes them away, while the process that records begins."""
     toy = ran.toy
     params, planned, results = json.dumps(toy.params), toy.plan("report"), [*ran.results.values()]
-    monkeypatch.setattr(replay_process, "start_recorder_process", lambda root: None)
-    pipeline_summary.queue_pipeline_summary(toy.root, "language", params, planned, results, [])
+    monkeypatch.setattr(replay_process, "start_recorder_unless_running", lambda root: None)
+    pipeline_summary.queue_or_record_pipeline_summary(toy.root, "language", params, planned, results, [])
     monkeypatch.setattr(replay_process, "_recording", True)  # this is the process that records
     before = client.get_run(ran.first.id).data
     for file in [*toy.root.glob("data/metrics/*.json"), toy.root / "dvc.lock"]:

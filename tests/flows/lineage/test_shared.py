@@ -115,5 +115,5 @@ def forget(monkeypatch: pytest.MonkeyPatch) -> None:
     """What another process would not know: the files that this one has fetched."""
     from flows.engine.records import mlflow_artifacts
 
-    mlflow_artifacts._get_download_folder.cache_clear()
+    mlflow_artifacts._create_download_folder_once.cache_clear()
     mlflow_artifacts._get_listing_cache.cache_clear()

@@ -21,7 +21,7 @@ PARAMS = {"report": {"best_by": "strict_greedy"}}
 def client(tmp_path: Path, empty_mlflow: Path, monkeypatch: pytest.MonkeyPatch) -> MlflowClient:
     shutil.copyfile(empty_mlflow, tmp_path / "shared.db")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/shared.db")
-    return mlflow_database.open_records_client(tmp_path)
+    return mlflow_database.open_or_create_records_client(tmp_path)
 
 
 def clone(root: Path, greedy: float) -> Path:

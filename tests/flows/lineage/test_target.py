@@ -116,10 +116,10 @@ def test_records_are_the_same_from_the_lock_file_a_revision_and_the_run(policies
 def test_the_cache_gives_back_what_a_hash_stands_for(ran: Ran) -> None:
     toy, results = ran.toy, ran.results
     md5 = results["dpo"].outs["data/dpo"]
-    assert cache_objects.list_cached_files(toy.root, md5).keys() == {"config.json", "model.safetensors"}
+    assert cache_objects.read_cached_file_hashes(toy.root, md5).keys() == {"config.json", "model.safetensors"}
     cache_objects.copy_from_cache(toy.root, md5, toy.root / "copy")
     assert (toy.root / "copy/model.safetensors").read_text() == (toy.root / "data/dpo/model.safetensors").read_text()
-    gone = cache_objects.list_cached_files(toy.root, md5)["config.json"]
+    gone = cache_objects.read_cached_file_hashes(toy.root, md5)["config.json"]
     cache_objects.find_cache_object(toy.root, gone).unlink()
     with pytest.raises(
         PlanError, match=rf"^other/config.json: {gone} is not in the cache; it was collected, or never pulled$"
@@ -127,7 +127,7 @@ def test_the_cache_gives_back_what_a_hash_stands_for(ran: Ran) -> None:
         cache_objects.copy_from_cache(toy.root, md5, toy.root / "other")
     assert not (toy.root / "other").exists()
     with pytest.raises(PlanError, match="the cache does not have this folder; it was collected, or never pulled"):
-        cache_objects.list_cached_files(toy.root, "0" * 32 + ".dir")
+        cache_objects.read_cached_file_hashes(toy.root, "0" * 32 + ".dir")
 
 
 @pytest.mark.parametrize("name", ["../../etc/passwd", "/etc/passwd", "a/../../b", ""])

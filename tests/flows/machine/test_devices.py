@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from flows.machine import devices
-from flows.machine.devices import DeviceError, Lease, lease_devices, list_device_holders
+from flows.machine.devices import DeviceError, Lease, list_device_holders, try_lease_devices
 
 
 @pytest.fixture
@@ -19,41 +19,41 @@ def locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_device_has_one_holder(locks: Path) -> None:
-    first = lease_devices(["0", "1"], 1)
-    second = lease_devices(["0", "1"], 1)
+    first = try_lease_devices(["0", "1"], 1)
+    second = try_lease_devices(["0", "1"], 1)
     assert first is not None
     assert second is not None
     assert (first.names, second.names) == (("0",), ("1",))
-    assert lease_devices(["0", "1"], 1) is None
+    assert try_lease_devices(["0", "1"], 1) is None
     first.release()
-    assert lease_devices(["1", "0"], 2) is None, "two are asked for, one is free"
-    assert lease_devices(["0", "1", "2"], 3) is None
+    assert try_lease_devices(["1", "0"], 2) is None, "two are asked for, one is free"
+    assert try_lease_devices(["0", "1", "2"], 3) is None
     assert not (locks / "2.lock").exists(), "it does not take what others may want when it cannot have all"
-    third = lease_devices(["1", "0"], 1)
+    third = try_lease_devices(["1", "0"], 1)
     assert third is not None
     assert third.names == ("0",), "the attempt for two kept none"
     second.release()
     third.release()
-    both = lease_devices(["1", "0"], 2)
+    both = try_lease_devices(["1", "0"], 2)
     assert both is not None
     assert both.names == ("1", "0")
     both.release()
 
 
 def test_who_asks_for_nothing_holds_nothing(locks: Path) -> None:
-    assert lease_devices(["0"], 0) == Lease() == lease_devices([], 0)
+    assert try_lease_devices(["0"], 0) == Lease() == try_lease_devices([], 0)
     assert not locks.exists()
-    assert lease_devices([], 1) is None
+    assert try_lease_devices([], 1) is None
 
 
 def test_holders_say_who_they_are_and_only_a_lock_counts(locks: Path) -> None:
-    held = lease_devices(["0", "1"], 1, "sft of /home/ann (pid 7)\nand more")
+    held = try_lease_devices(["0", "1"], 1, "sft of /home/ann (pid 7)\nand more")
     assert held is not None
     assert list_device_holders(["0", "1"]) == {"0": "sft of /home/ann (pid 7) and more"}
     held.release()
     assert list_device_holders(["0", "1"]) == {}
     assert "sft" in (locks / "0.lock").read_text(), "a line alone holds no device"
-    other = lease_devices(["0"], 1)
+    other = try_lease_devices(["0"], 1)
     assert list_device_holders(["0"]) == {"0": "a process that does not say who it is"}
     (locks / "0.lock").write_bytes(b"\x1b[2Jred\xff" + b"x" * 4000)
     assert list_device_holders(["0"])["0"].startswith("[2Jred")
@@ -77,23 +77,23 @@ def test_a_folder_or_file_that_could_mislead_is_refused_in_one_line(locks: Path,
     with pytest.raises(
         DeviceError, match=rf"{locks}: the folder of the devices' locks cannot be used: Not a directory"
     ):
-        lease_devices(["0"], 1)
+        try_lease_devices(["0"], 1)
     locks.unlink()
     locks.mkdir()
     locks.chmod(0o777)
     with pytest.raises(DeviceError, match="everybody may take away"):
-        lease_devices(["0"], 1)
+        try_lease_devices(["0"], 1)
     locks.chmod(0o755)
     victim = tmp_path / "victim"
     victim.write_text("mine")
     (locks / "0.lock").symlink_to(victim)
     with pytest.raises(DeviceError, match=r"0\.lock: the lock of device 0 cannot be used: Too many levels of symbolic"):
-        lease_devices(["0"], 1)
+        try_lease_devices(["0"], 1)
     os.mkfifo(locks / "1.lock")
     with pytest.raises(DeviceError, match=r"1\.lock: .* is no ordinary file"):
-        lease_devices(["1"], 1)
+        try_lease_devices(["1"], 1)
     os.link(victim, locks / "2.lock")
-    held = lease_devices(["2"], 1, "grpo")
+    held = try_lease_devices(["2"], 1, "grpo")
     assert held is not None
     held.release()
     assert victim.read_text() == "mine"
@@ -116,10 +116,10 @@ def test_a_lock_on_a_deleted_file_is_no_lease(locks: Path, monkeypatch: pytest.M
         return file
 
     monkeypatch.setattr(devices, "_open_device_file", open_before_it_is_deleted)
-    held = lease_devices(["0"], 1)
+    held = try_lease_devices(["0"], 1)
     assert held is not None
     assert os.path.samestat(os.fstat(held.files[0]), (locks / "0.lock").stat())
-    assert lease_devices(["0"], 1) is None
+    assert try_lease_devices(["0"], 1) is None
     held.release()
 
 
@@ -133,7 +133,7 @@ def test_a_file_that_is_there_is_never_opened_as_if_to_make_it(locks: Path, monk
         return os_open(path, flags, *more, **where)  # type: ignore[call-overload]
 
     monkeypatch.setattr(os, "open", careful)
-    held = lease_devices(["0"], 1)
+    held = try_lease_devices(["0"], 1)
     assert held is not None
     assert list_device_holders(["0"])
     held.release()
@@ -152,14 +152,14 @@ def test_an_index_and_a_uuid_are_one_device(tmp_path: Path, monkeypatch: pytest.
     (tmp_path / "nvidia-smi").chmod(0o755)
     devices._query_gpu_uuids.cache_clear()
     try:
-        held = lease_devices(["1"], 1, "grpo")
+        held = try_lease_devices(["1"], 1, "grpo")
         assert held is not None
         assert held.names == ("1",)
         for same in ("1", "GPU-aaaa2222-0000-0000-0000-000000000000", "GPU-aaaa2"):
-            assert lease_devices([same], 1) is None
+            assert try_lease_devices([same], 1) is None
             assert list_device_holders([same]) == {same: "grpo"}
         for other in ("0", "GPU-aaaa1", "GPU-aaaa", "MIG-aaaa2222", "7"):
-            free = lease_devices([other], 1)
+            free = try_lease_devices([other], 1)
             assert free is not None, other
             free.release()
         held.release()
@@ -185,9 +185,9 @@ def test_a_file_that_may_only_be_read_can_be_locked(locks: Path) -> None:
     file.chmod(0o444)
     if os.getuid() == 0:
         os.chown(file, 12345, 12345)
-    held = lease_devices(["0"], 1, "grpo")
+    held = try_lease_devices(["0"], 1, "grpo")
     assert held is not None
-    assert lease_devices(["0"], 1) is None
+    assert try_lease_devices(["0"], 1) is None
     held.release()
 
 
@@ -202,7 +202,7 @@ def taken_by_nobody() -> str:
             os.setgroups([])
             os.setresgid(65534, 65534, 65534)
             os.setresuid(65534, 65534, 65534)
-            held = lease_devices(["0"], 1, "nobody")
+            held = try_lease_devices(["0"], 1, "nobody")
             os.write(write, str(held and held.names).encode())
         except BaseException as error:
             os.write(write, str(error).encode())
@@ -224,7 +224,7 @@ def test_users_share_the_locks(monkeypatch: pytest.MonkeyPatch) -> None:
     with tempfile.TemporaryDirectory(dir="/tmp") as home:  # every folder above pytest's own is closed to others
         Path(home).chmod(0o755)
         monkeypatch.setenv("POSTTRAIN_DEVICES", f"{home}/locks")
-        held = lease_devices(["0"], 1, "root")
+        held = try_lease_devices(["0"], 1, "root")
         assert held is not None
         assert taken_by_nobody() == "None"
         held.release()
@@ -238,7 +238,7 @@ def test_users_share_the_locks(monkeypatch: pytest.MonkeyPatch) -> None:
         file.unlink()
         assert taken_by_nobody() == "('0',)", "in the folder of another user a file can be made"
         assert file.stat().st_uid == 65534
-        again = lease_devices(["0"], 1, "root")
+        again = try_lease_devices(["0"], 1, "root")
         assert again is not None
         assert file.read_text() == "root\n"
         again.release()

@@ -11,14 +11,14 @@ from pathlib import Path
 import psutil
 import pytest
 
-from flows.machine.devices import lease_devices, list_device_holders
+from flows.machine.devices import list_device_holders, try_lease_devices
 from flows.machine.supervisor import Command
 from tests.flows.machine.test_supervisor import alive, wait_for
 
 HOLD = """
 import sys, time
-from flows.machine.devices import lease_devices
-held = lease_devices(["0"], 1, "the holder")
+from flows.machine.devices import try_lease_devices
+held = try_lease_devices(["0"], 1, "the holder")
 print("held" if held else "not held", flush=True)
 time.sleep(300)
 """
@@ -26,9 +26,9 @@ time.sleep(300)
 RUN = """
 import os, sys, time
 from pathlib import Path
-from flows.machine.devices import lease_devices
+from flows.machine.devices import try_lease_devices
 from flows.machine.supervisor import Command
-held = lease_devices(["0"], 1, "the run")
+held = try_lease_devices(["0"], 1, "the run")
 script = "import os, pathlib, time; pathlib.Path(f'{os.getpid()}.pid').touch(); time.sleep(300)"
 Command([["sh", "-c", f'{sys.executable} -c "{script}"; true']], Path.cwd(), os.environ, Path("log"), held.files)
 time.sleep(300)
@@ -38,7 +38,7 @@ WORK = """
 import os, random, sys, time
 from pathlib import Path
 import psutil
-from flows.machine.devices import lease_devices
+from flows.machine.devices import try_lease_devices
 
 def lives(pid):  # one that was killed has closed its files, and with them the lock, before the kernel calls it dead
     try:
@@ -49,7 +49,7 @@ def lives(pid):  # one that was killed has closed its files, and with them the l
 chance, until, names = random.Random(int(sys.argv[1])), time.monotonic() + float(sys.argv[2]), ["0", "1", "2"]
 while time.monotonic() < until and not Path("shared").exists():
     count = chance.randint(1, 3)
-    held = lease_devices(chance.sample(names, 3), count, f"pid {os.getpid()}")
+    held = try_lease_devices(chance.sample(names, 3), count, f"pid {os.getpid()}")
     if held is None:
         time.sleep(0.002 * chance.random())
         continue
@@ -80,7 +80,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def free() -> bool:
-    held = lease_devices(["0"], 1)
+    held = try_lease_devices(["0"], 1)
     if held is not None:
         held.release()
     return held is not None
@@ -127,7 +127,7 @@ def test_a_lease_lasts_as_long_as_the_command(home: Path, supervisor_too: bool) 
 
 
 def test_a_command_that_keeps_nothing_holds_nothing(home: Path) -> None:
-    held = lease_devices(["0"], 1)
+    held = try_lease_devices(["0"], 1)
     assert held is not None
     show = "ls -l /proc/self/fd | grep -c locks"
     for keep, count in ((held.files, "2"), ((), "0")):
@@ -163,14 +163,14 @@ def test_no_device_is_shared_while_processes_come_and_are_killed(home: Path, see
             process.wait()
     assert not (home / "shared").exists(), (home / "shared").read_text()
     assert len(entered.read_text()) > 50
-    held = lease_devices(["0", "1", "2"], 3)
+    held = try_lease_devices(["0", "1", "2"], 3)
     assert held is not None, "nothing of the killed is left"
     held.release()
 
 
 def test_the_stress_would_see_a_shared_device(home: Path) -> None:
     """The worker above with a lease that gives everybody everything."""
-    faulty = WORK.replace("from flows.machine.devices import lease_devices", "from faulty import lease_devices")
+    faulty = WORK.replace("from flows.machine.devices import try_lease_devices", "from faulty import try_lease_devices")
     (home / "faulty.py").write_text(
         "class Lease:\n    def release(self): pass\n\n"
         "def lease_devices(names, count, holder):\n    held = Lease(); held.names = names[:count]; return held\n"

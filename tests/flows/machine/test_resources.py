@@ -78,7 +78,7 @@ def outsider(monkeypatch: pytest.MonkeyPatch) -> Lease:
     """A lease of device 4 that Slots know nothing of: as another process holds it. They look at it often."""
     monkeypatch.setattr(resources, "POLL_SECONDS", 0.05)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4")
-    held = devices.lease_devices(["4"], 1, "grpo of /other (pid 123 on host)")
+    held = devices.try_lease_devices(["4"], 1, "grpo of /other (pid 123 on host)")
     assert held is not None
     return held
 
@@ -153,7 +153,7 @@ def test_a_stage_that_lacks_cores_leaves_the_device_to_others(monkeypatch: pytes
     with slots.hold(1, 0):
         thread.start()
         wait_for(lambda: slots._waiting, 60)
-        other = devices.lease_devices(["4"], 1)
+        other = devices.try_lease_devices(["4"], 1)
         assert other is not None
         other.release()
     thread.join(10)

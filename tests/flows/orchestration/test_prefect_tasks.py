@@ -249,7 +249,7 @@ def test_a_flow_names_the_graph_of_dvc_yaml(name: str, monkeypatch: pytest.Monke
     parameter is more than its deps.
     """
     pipeline = YAML(typ="safe").load((repository.ROOT / "dvc.yaml").read_text())["stages"]
-    modules = contract.list_stage_modules({"stages": pipeline})
+    modules = contract.collect_stage_modules({"stages": pipeline})
     flows = named(name, monkeypatch)
     ours = {one for one, module in modules.items() if module.startswith(f"tasks.{name}.")}
     assert {*flows} == ours | {"code"}
@@ -272,7 +272,7 @@ def test_a_server_out_of_reach_is_one_line() -> None:
         pytest.raises(
             PlanError, match=r"^Prefect's server cannot be reached \(refused twice\); what had finished is kept"
         ),
-        prefect_tasks.convert_server_lost_errors(),
+        prefect_tasks.convert_errors_to_server_lost_error(),
     ):
         raise httpx.ConnectError("refused\ntwice")
 
@@ -281,8 +281,8 @@ def test_so_it_is_where_prefect_wraps_that() -> None:
     """`SyncPrefectClient.__enter__` asks for the API's version, and turns any error into a RuntimeError."""
     with (
         pytest.raises(PlanError, match=r"^Prefect's server cannot be reached"),
-        prefect_tasks.convert_server_lost_errors(),
+        prefect_tasks.convert_errors_to_server_lost_error(),
     ):
         raise RuntimeError("Failed to reach API at http://127.0.0.1:1/api/") from httpx.ConnectError("refused")
-    with pytest.raises(RuntimeError, match="incompatible"), prefect_tasks.convert_server_lost_errors():
+    with pytest.raises(RuntimeError, match="incompatible"), prefect_tasks.convert_errors_to_server_lost_error():
         raise RuntimeError("Found incompatible versions")

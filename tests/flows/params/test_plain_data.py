@@ -191,7 +191,7 @@ REMOTE = ["s3://bucket/x", "S3:x", " s3://x", "s3\n://x", "remote://name/x", "ss
 )
 def test_what_is_no_path_of_a_file_here_is_refused(text: str) -> None:
     with pytest.raises(ValidationError, match="expected the path of a file or folder on this machine"):
-        Named.from_yaml({"path": text})
+        Named.parse_section({"path": text})
 
 
 @settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -203,7 +203,7 @@ def test_what_is_no_path_of_a_file_here_is_refused(text: str) -> None:
 @example("data/raw/problems:x")
 def test_every_path_that_is_taken_dvc_can_look_for(repo: Repo, text: str) -> None:
     try:
-        path = Named.from_yaml({"path": text}).path
+        path = Named.parse_section({"path": text}).path
     except ValidationError:
         return
     [dep] = loads_from(PipelineStage(repo), [path])

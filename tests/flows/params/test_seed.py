@@ -80,5 +80,5 @@ def test_without_a_shared_seed_every_section_has_its_own(root: Path) -> None:
     (root / PARAMS).write_text("\n".join(TEXT.replace("*seed", "0").splitlines()[6:]))
     before = parse_yaml_text((root / PARAMS).read_text(), PARAMS)
     assert "seed" not in before
-    checking.validate_params(before, SECTIONS, {})
+    checking.parse_and_check_configs(before, SECTIONS, {})
     assert json.dumps(edited(root, "dpo.seed=2")["dpo"]["seed"]) == "2"

@@ -223,7 +223,7 @@ def test_boxes_never_overlap_and_arrows_point_down(nodes: dict[str, list[str]]) 
 @settings(max_examples=25)
 @given(GRAPHS)
 def test_the_reduction_keeps_who_is_above_whom_with_no_edge_to_spare(nodes: dict[str, list[str]]) -> None:
-    less = stage_graph.reduce_transitively(nodes)
+    less = stage_graph.compute_transitive_reduction(nodes)
     assert above(less) == above(nodes)
     for name, needs in less.items():
         for need in needs:

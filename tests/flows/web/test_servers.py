@@ -40,7 +40,9 @@ def test_a_taken_port_is_passed_over() -> None:
 
 def test_a_server_that_ends_is_told_with_the_end_of_its_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     broken = [sys.executable, "-c", "raise SystemExit('no such table')"]
-    monkeypatch.setattr(mlflow_client, "open_mlflow_store", lambda root: None)  # that it is opened first: test_cli.py
+    monkeypatch.setattr(
+        mlflow_client, "open_mlflow_client_after_recording", lambda root: None
+    )  # that it is opened first: test_cli.py
     monkeypatch.setattr(server_guard, "build_server_command", lambda port: broken)
     out = StringIO()
     with temporary_settings({PREFECT_API_URL: "http://prefect.example:4200/api"}):
@@ -79,7 +81,7 @@ def test_a_port_that_is_asked_for_is_taken_or_refused() -> None:
 
 
 def test_of_servers_elsewhere_only_the_address_is_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mlflow_client, "open_mlflow_store", lambda root: None)
+    monkeypatch.setattr(mlflow_client, "open_mlflow_client_after_recording", lambda root: None)
     monkeypatch.setattr(server_guard, "build_server_command", lambda port: pytest.fail("nothing is started"))
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "https://me:made-up-word@mlflow.example:5000/?token=made-up-word")
     out, address = StringIO(), "http://me:made-up-word@prefect.example:4200/api"
@@ -95,9 +97,9 @@ def test_of_servers_elsewhere_only_the_address_is_printed(tmp_path: Path, monkey
 def test_a_database_elsewhere_gets_its_page_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A database has no page of its own; its password goes to the server's environment and nowhere else."""
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "postgresql://me:made-up-word@db.example/runs")
-    monkeypatch.setattr(mlflow_database, "check_records", lambda _: None)  # as where it can be opened
+    monkeypatch.setattr(mlflow_database, "check_and_repair_records", lambda _: None)  # as where it can be opened
     out = StringIO()
-    environ = servers._prepare_mlflow_variables(tmp_path, PlainConsole(out))
+    environ = servers._build_mlflow_env_and_print_address(tmp_path, PlainConsole(out))
     assert environ is not None
     assert environ["_MLFLOW_SERVER_FILE_STORE"] == "postgresql://me:made-up-word@db.example/runs"
     assert "MLflow   postgresql://db.example/runs (MLFLOW_TRACKING_URI)" in out.getvalue()

@@ -287,7 +287,7 @@ def test_an_attempt_with_a_damaged_input_is_made_again(tmp_path: Path, monkeypat
         def run_attempt(self) -> None:
             raise dvc_transfer.DamagedError("DVC's remote: x does not have the bytes of y, and was put aside")
 
-    monkeypatch.setattr(attempt_module.Attempt, "_place", lambda *_: Place())
+    monkeypatch.setattr(attempt_module.Attempt, "_choose_attempt_site", lambda *_: Place())
     submitted(server, tmp_path).run_attempt()
     assert server.statuses["run-0"]["lost"] == "DVC's remote: x does not have the bytes of y, and was put aside"
     assert server.statuses["run-0"]["failure"] == ""

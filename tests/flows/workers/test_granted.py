@@ -22,7 +22,7 @@ def job(**more: object) -> Job:
 
 
 def test_an_attempt_holds_its_devices_while_the_command_runs(attempt: Attempt) -> None:
-    first = devices.lease_devices(["8"], 1)
+    first = devices.try_lease_devices(["8"], 1)
     assert first is not None
     with attempt.hold_resource_grant(job(gpu=1), {"A": "1"}, 77) as grant:
         assert grant.environ == {"A": "1", "CUDA_VISIBLE_DEVICES": "9", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
@@ -42,7 +42,7 @@ def test_a_stage_without_a_gpu_sees_none_and_one_behind_a_launcher_what_the_work
 
 
 def test_an_attempt_that_must_end_waits_for_no_device(attempt: Attempt) -> None:
-    both = devices.lease_devices(["8", "9"], 2, "grpo of /other (pid 1 on host)")
+    both = devices.try_lease_devices(["8", "9"], 2, "grpo of /other (pid 1 on host)")
     assert both is not None
 
     seen = []

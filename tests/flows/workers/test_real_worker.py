@@ -79,8 +79,8 @@ def test_the_interface_is_as_the_server_has_it(api: Api) -> None:
     from prefect.workers.process import ProcessWorker
 
     assert api.workers("bare") is None
-    api.ensure_pool("bare", ProcessWorker.get_default_base_job_template())
-    api.ensure_pool("bare", {})
+    api.create_pool_if_missing("bare", ProcessWorker.get_default_base_job_template())
+    api.create_pool_if_missing("bare", {})
     assert api.workers("bare") == []
     assert "bare" in api.pools()
     run = api.submit("bare", "grpo", {"job": {"stage": "grpo"}}, "one attempt")

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from tasks.agents import agent_episodes
 from tasks.agents.agent_episodes import AgentEpisodesConfig
 from tasks.agents.environments import as_gymnasium
-from tasks.agents.environments.splits import assign_split
+from tasks.agents.environments.splits import compute_opening_split
 from tasks.agents.playing.minari_export import Transcribed
 from tasks.agents.playing.playing import GameEpisode
 from tasks.common.errors import ConfigError, DataError
@@ -109,7 +109,7 @@ def test_no_opening_is_both_recorded_and_measured(mixed):
     env, opened = as_gymnasium.make(mixed), set()
     for row in episodes(mixed):
         env.reset(options={"game": row["game"]})
-        assert assign_split(env.game.opening) == "train"
+        assert compute_opening_split(env.game.opening) == "train"
         opened.add(row["text"][0])
     for seed in range(50):
         assert env.reset(seed=seed)[1]["text"] not in opened

@@ -81,7 +81,7 @@ def test_games_that_faults_ended_cost_nothing_and_too_many_in_a_row_end_the_sear
     play = [recordings.ExpertGame([], cut=False, fault="game 7, turn 2: broken")] * faulty
     play += [recordings.ExpertGame([{"reward": 1.0}] * 4, cut=False, fault="")] * 2
     monkeypatch.setattr(purchases.episode_files, "play_expert_game", lambda game, number: play.pop(0))
-    monkeypatch.setattr(purchases, "_add_transcripts", lambda bought, tokenizer, rows: bought)
+    monkeypatch.setattr(purchases, "_set_bought_episodes", lambda bought, tokenizer, rows: bought)
     world = recordings.World("rooms", small.ROOMS["settings"], 0, 10.0)
     if faulty == 20:
         with pytest.raises(

@@ -78,7 +78,7 @@ def test_a_seed_draws_the_same_answers_and_each_turn_draws_anew(monkeypatch):
 def test_what_a_person_types_is_text_and_never_ends_a_turn(monkeypatch):
     made = talk(answers=["a<|im_end|>b", "c"], monkeypatch=monkeypatch)
     end = made.tokenizer.convert_tokens_to_ids("<|im_end|>")
-    prompt = made._fit_prompt_to_context({"role": "user", "content": "x<|im_end|>y"})
+    prompt = made._drop_turns_and_encode_prompt({"role": "user", "content": "x<|im_end|>y"})
     assert prompt.count(end) == 1, "the one that the template writes"
     assert "x<|im_end|>y" in made.tokenizer.decode(prompt)
 
@@ -179,7 +179,7 @@ FAULTS = {
 def test_a_folder_that_cannot_answer_is_one_line(folder, fault):
     FAULTS[fault](folder)
     with pytest.raises(DataError) as error:
-        conversation.load_conversation(folder, GREEDY)
+        conversation.start_model_conversation(folder, GREEDY)
     assert fault in str(error.value)
     assert str(error.value).startswith(f"{folder}: ")
     assert "\n" not in str(error.value)
@@ -189,13 +189,13 @@ def test_remote_code_is_never_run(folder):
     (folder / "evil.py").write_text("raise SystemExit('ran')")
     edited(folder / "config.json", auto_map={"AutoConfig": "evil.C", "AutoModelForCausalLM": "evil.M"})
     edited(folder / "tokenizer_config.json", auto_map={"AutoTokenizer": ["evil.T", None]})
-    assert conversation.load_conversation(folder, GREEDY).limit == 192
+    assert conversation.start_model_conversation(folder, GREEDY).limit == 192
 
 
 def test_a_base_model_without_a_template_gets_the_plain_one(folder):
     (folder / "chat_template.jinja").unlink()
-    made = conversation.load_conversation(folder, GREEDY)
-    assert made.tokenizer.decode(made._fit_prompt_to_context({"role": "user", "content": "Why?"})).endswith(
+    made = conversation.start_model_conversation(folder, GREEDY)
+    assert made.tokenizer.decode(made._drop_turns_and_encode_prompt({"role": "user", "content": "Why?"})).endswith(
         "Question: Why?\nAnswer:\n"
     )
     assert models.load_tokenizer(folder).chat_template is None, "the folder stays as it is"

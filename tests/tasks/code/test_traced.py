@@ -63,7 +63,7 @@ def test_what_runs_is_reached(flow, tmp_path):
         PackageCode(source, "tasks", WITHOUT_INFLUENCE, LOOKED_AT),
         registries.read_working_choices(clone.root),
     )
-    modules = contract.list_stage_modules(YAML(typ="safe").load(clone.root / "dvc.yaml"))
+    modules = contract.collect_stage_modules(YAML(typ="safe").load(clone.root / "dvc.yaml"))
     ignored = {f"{name.replace('.', '/')}.py" for name in WITHOUT_INFLUENCE}
     lines, missed, traced = {}, set(), set()
     for file in traces.iterdir():

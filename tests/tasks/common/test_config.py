@@ -26,7 +26,7 @@ GOOD = {"names": ["a", "b"], "files": {"10%BC, a.b": 0.1}, "branches": {"Hopper-
 
 
 def test_a_section_is_read() -> None:
-    assert Toy.from_yaml(GOOD).model_dump() == GOOD
+    assert Toy.parse_section(GOOD).model_dump() == GOOD
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_a_section_is_read() -> None:
 )
 def test_what_it_cannot_be_is_refused(change: dict[str, object], at: tuple[str, ...]) -> None:
     with pytest.raises(ValidationError) as caught:
-        Toy.from_yaml({**GOOD, **change})
+        Toy.parse_section({**GOOD, **change})
     assert [error["loc"] for error in caught.value.errors()] == [at]
 
 

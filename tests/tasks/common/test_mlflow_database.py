@@ -28,7 +28,7 @@ def copied(tmp_path: Path, empty_mlflow: Path) -> Path:
 
 def finished(root: Path) -> str:
     """A finished run in the database."""
-    client = mlflow_database.open_records_client(root)
+    client = mlflow_database.open_or_create_records_client(root)
     found = client.get_experiment_by_name("language")
     location = str((root / ARTIFACTS).absolute())
     experiment = found.experiment_id if found else client.create_experiment("language", artifact_location=location)
@@ -123,13 +123,13 @@ def test_one_that_an_earlier_version_left_half_made_is_made_anew(
 def test_one_with_runs_of_an_earlier_version_is_kept(copied: Path) -> None:
     run_id = finished(copied)
     execute(copied / DATABASE, "PRAGMA user_version = 0")
-    assert mlflow_database.open_records_client(copied).get_run(run_id).info.status == "FINISHED"
+    assert mlflow_database.open_or_create_records_client(copied).get_run(run_id).info.status == "FINISHED"
 
 
 @pytest.mark.parametrize("held", ["experiment", "run", "model"])
 def test_one_that_somebody_else_has_made_is_no_half_made_one(copied: Path, held: str) -> None:
     """MLflow's own server or client made it, so that it has no mark of ours, and nothing in it has finished."""
-    client = mlflow_database.open_records_client(copied)
+    client = mlflow_database.open_or_create_records_client(copied)
     if held == "model":
         client.create_registered_model("mine")
     else:
@@ -179,7 +179,7 @@ def test_whatever_else_stands_there_is_one_line_and_stays(copied: Path, breaks: 
     breaks(copied / DATABASE)
     before = b"" if breaks is a_folder else (copied / DATABASE).read_bytes()
     with pytest.raises(DatabaseError, match=rf"^mlruns/mlflow.db: {BROKEN[breaks]}") as caught:
-        mlflow_database.open_records_client(copied)
+        mlflow_database.open_or_create_records_client(copied)
     assert "\n" not in str(caught.value)
     assert (copied / DATABASE).is_dir() or (copied / DATABASE).read_bytes() == before
 
@@ -190,7 +190,7 @@ def test_one_that_cannot_be_written_is_known_before_anything_runs(
     uri = f"{(copied / DATABASE).as_uri()}?mode=ro"  # as on a read-only disk, or without permission
     monkeypatch.setattr(mlflow_database, "connect_database", lambda _: sqlite3.connect(uri, uri=True))
     with pytest.raises(DatabaseError, match=r"^mlruns/mlflow.db: attempt to write a readonly database$"):
-        mlflow_database.open_records_client(copied)
+        mlflow_database.open_or_create_records_client(copied)
 
 
 def test_a_moved_repository_keeps_its_artifacts_beside_it(tmp_path: Path, empty_mlflow: Path) -> None:
@@ -198,11 +198,11 @@ def test_a_moved_repository_keeps_its_artifacts_beside_it(tmp_path: Path, empty_
     (old / "mlruns").mkdir(parents=True)
     shutil.copyfile(empty_mlflow, old / DATABASE)
     run_id = finished(old)
-    client: MlflowClient = mlflow_database.open_records_client(old)
+    client: MlflowClient = mlflow_database.open_or_create_records_client(old)
     client.log_text(run_id, "before", "note.txt")
     shutil.copytree(old, new)
     shutil.rmtree(old)
-    client = mlflow_database.open_records_client(new)
+    client = mlflow_database.open_or_create_records_client(new)
     assert client.get_experiment_by_name("language").artifact_location == str(new / ARTIFACTS)
     assert client.get_run(run_id).info.artifact_uri == str(new / ARTIFACTS / run_id / "artifacts")
     later = finished(new)
@@ -221,6 +221,6 @@ def test_a_path_may_have_quotes_but_no_question_mark(tmp_path: Path) -> None:
     with pytest.raises(
         DatabaseError, match=r"^mlruns/mlflow.db: the repository's path has a '\?', which MLflow takes for"
     ):
-        mlflow_database.open_records_client(asked)
+        mlflow_database.open_or_create_records_client(asked)
     assert not any(asked.iterdir())
     assert not (tmp_path / "why").exists()

@@ -67,7 +67,7 @@ def test_a_server_that_refuses_or_is_another_is_one_line(
     monkeypatch.setenv("MLFLOW_TRACKING_URI", answering)
     began = time.monotonic()
     with pytest.raises(DatabaseError, match=rf"^http://127\.0\.0\.1:\d+: {said}") as caught:
-        mlflow_database.open_records_client(tmp_path)
+        mlflow_database.open_or_create_records_client(tmp_path)
     assert time.monotonic() - began < 60, "MLflow itself tries for minutes"
     assert "made-up-word" not in str(caught.value)
     assert caught.value.__cause__ is None
@@ -76,9 +76,9 @@ def test_a_server_that_refuses_or_is_another_is_one_line(
 
 def test_one_that_answers_is_asked_once(answering: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", answering)
-    client = mlflow_database.open_records_client(tmp_path)
+    client = mlflow_database.open_or_create_records_client(tmp_path)
     monkeypatch.setattr(Answer, "status", 500)
-    assert mlflow_database.open_records_client(tmp_path) is client
+    assert mlflow_database.open_or_create_records_client(tmp_path) is client
 
 
 def test_an_address_where_nothing_listens_is_known_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,7 +87,7 @@ def test_an_address_where_nothing_listens_is_known_at_once(tmp_path: Path, monke
     with pytest.raises(
         DatabaseError, match=r"^http://127\.0\.0\.1:9: cannot be reached: .*Connection refused$"
     ) as caught:
-        mlflow_database.open_records_client(tmp_path)
+        mlflow_database.open_or_create_records_client(tmp_path)
     assert time.monotonic() - began < 60
     assert "made-up-word" not in str(caught.value)
 
@@ -95,7 +95,7 @@ def test_an_address_where_nothing_listens_is_known_at_once(tmp_path: Path, monke
 def test_a_folder_that_is_not_there_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/none/of.db")
     with pytest.raises(DatabaseError, match=r"^sqlite:///.*/none/of\.db: its folder does not exist$"):
-        mlflow_database.open_records_client(tmp_path)
+        mlflow_database.open_or_create_records_client(tmp_path)
 
 
 def test_a_missing_driver_is_named_with_what_brings_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,7 +104,7 @@ def test_a_missing_driver_is_named_with_what_brings_it(tmp_path: Path, monkeypat
     with pytest.raises(
         DatabaseError, match=r"^postgresql://127\.0\.0\.1:9/runs: .*pip install 'posttrain\[servers\]'$"
     ):
-        mlflow_database.open_records_client(tmp_path)
+        mlflow_database.open_or_create_records_client(tmp_path)
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +124,12 @@ def test_the_version_is_that_of_the_installed_mlflow() -> None:
 
 
 @pytest.mark.parametrize(
-    "ask", [mlflow_database.open_records_client, mlflow_database.find_shared_client, mlflow_database.check_records]
+    "ask",
+    [
+        mlflow_database.open_or_create_records_client,
+        mlflow_database.find_shared_client,
+        mlflow_database.check_and_repair_records,
+    ],
 )
 def test_a_database_of_an_older_mlflow_is_refused_and_stays_as_it_is(
     ask: Callable[[Path], object], older: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -181,7 +186,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("change", REFUSED, ids=lambda change: change.__name__)
-@pytest.mark.parametrize("ask", [mlflow_database.open_records_client, mlflow_database.find_shared_client])
+@pytest.mark.parametrize("ask", [mlflow_database.open_or_create_records_client, mlflow_database.find_shared_client])
 def test_what_is_not_the_installed_mlflow_s_is_one_line_and_stays(
     ask: Callable[[Path], object],
     change: Callable[[Path], None],

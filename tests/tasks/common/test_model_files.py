@@ -296,7 +296,7 @@ def test_rows_without_a_token_are_never_sampled(model: Path, made: Path, tmp_pat
     loaded = models.load_model(tmp_path / "out")
     judge = shutil.copytree(tmp_path / "out", tmp_path / "judge")
     edit_json(judge / "config.json", reward_beta=1.0)
-    talk = conversation.load_conversation(model, conversation.ChatSampling(0, 4, 1.0)).model
+    talk = conversation.start_model_conversation(model, conversation.ChatSampling(0, 4, 1.0)).model
     words = model_files.load_tokenizer(model)
     for one in (loaded, talk, reward_model_files.load_reward_model(judge)):
         logits = one(input_ids=torch.tensor([[1, 2]]), use_cache=False).logits

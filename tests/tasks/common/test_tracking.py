@@ -32,7 +32,7 @@ ROWS = [{"loss": 1.5, "reward": 0.0}, {"loss": 0.5, "reward": 1.0}]
 
 def recorded(tmp_path, rows=ROWS, total=2, metrics='{"accuracy": 0.75, "pairs": {"train": 9}}'):
     with tracking.record_stage_run("language", "dpo", {"beta": 0.1, "seed": 0}, tmp_path / "dpo.json"):
-        found = tracking.record_training_rows(iter(rows), total)
+        found = tracking.run_and_record_training(iter(rows), total)
         tracking.record_table(pd.DataFrame({"a": [1]}), "table.json")
         (tmp_path / "dpo.json").write_text(metrics)
     return found
@@ -124,14 +124,14 @@ def test_a_run_that_fails_is_failed_and_keeps_its_rows(store, tmp_path):
     [run] = store.search_runs([store.get_experiment_by_name("language").experiment_id])
     assert run.info.status == "FAILED"
     assert run.data.metrics == {"loss": 1.5, "reward": 0.0}
-    tracking.record_training_rows(iter(ROWS), 2)
+    tracking.run_and_record_training(iter(ROWS), 2)
     assert store.get_run(run.info.run_id).data.metrics == {"loss": 1.5, "reward": 0.0}, "the recorder is put away"
 
 
 def test_a_resumed_run_has_all_rows_and_goes_on_counting(store, tmp_path, monkeypatch):
     monkeypatch.setenv("POSTTRAIN_PROGRESS", str(tmp_path / "progress"))
     with tracking.record_stage_run("language", "dpo", {}, tmp_path / "dpo.json"):
-        assert tracking.record_training_rows(iter([{"loss": 0.25}]), 3, earlier=ROWS) == [*ROWS, {"loss": 0.25}]
+        assert tracking.run_and_record_training(iter([{"loss": 0.25}]), 3, earlier=ROWS) == [*ROWS, {"loss": 0.25}]
         (tmp_path / "dpo.json").write_text("{}")
     [run] = store.search_runs([store.get_experiment_by_name("language").experiment_id])
     history = store.get_metric_history(run.info.run_id, "loss")
@@ -148,8 +148,8 @@ def test_progress_of_several_trainings_is_that_of_one(store, tmp_path, monkeypat
     with tracking.record_stage_run("offline", "bc@graph-60", {}, tmp_path / "metrics.json"):
         for number in range(3):
             with tracking.show_progress_as_part(number, 3):
-                tracking.record_training_rows(iter(ROWS), 2)
-        tracking.record_training_rows(iter(ROWS), 2)
+                tracking.run_and_record_training(iter(ROWS), 2)
+        tracking.run_and_record_training(iter(ROWS), 2)
         (tmp_path / "metrics.json").write_text("{}")
     told = [json.loads(line) for line in (tmp_path / "progress").read_text().splitlines()]
     assert [(report["step"], report["total"]) for report in told] == [
@@ -175,7 +175,7 @@ def test_a_metric_s_name_may_have_what_mlflow_refuses(store, tmp_path):
 
 def test_without_a_recorder_rows_just_pass(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    assert tracking.record_training_rows(iter(ROWS), 2) == ROWS
+    assert tracking.run_and_record_training(iter(ROWS), 2) == ROWS
     assert list(tracking.iterate_with_progress(iter("ab"), 2)) == ["a", "b"]
     tracking.record_table(pd.DataFrame({"a": [1]}), "table.json")
     assert not list(tmp_path.iterdir())

@@ -43,7 +43,7 @@ def test_what_is_in_the_file(records, tmp_path):
     with tracking.record_stage_run(
         "language", "evaluate@dpo", {"beta": 0.1, "names": ["a"]}, tmp_path / "metrics.json"
     ):
-        assert tracking.record_training_rows(steps(), 3, earlier=ROWS[:1]) == [ROWS[0], *ROWS]
+        assert tracking.run_and_record_training(steps(), 3, earlier=ROWS[:1]) == [ROWS[0], *ROWS]
         tracking.record_metrics({"seconds": 2}, 7)
         tracking.record_table(pd.DataFrame({"text": ["\n"], "none": [float("nan")]}), "samples/step-1.json")
         (tmp_path / "metrics.json").write_text('{"accuracy": 0.75, "pairs": {"train": 9}}')
@@ -67,7 +67,7 @@ def test_a_stage_that_fails_has_its_rows_and_no_results(records, tmp_path):
         raise RuntimeError
 
     with pytest.raises(RuntimeError), tracking.record_stage_run("language", "dpo", {}, tmp_path / "metrics.json"):
-        tracking.record_training_rows(breaking(), 3)
+        tracking.run_and_record_training(breaking(), 3)
     assert [line.get("step") for line in lines(records)] == [None, 1, 2]
 
 
@@ -87,7 +87,7 @@ row_of_nothing = json.dumps(row(0))
 def test_a_file_that_cannot_be_written_is_one_line(records, tmp_path, monkeypatch, capsys, place):
     monkeypatch.setenv("POSTTRAIN_RECORDS", place)
     with tracking.record_stage_run("language", "dpo", {}, tmp_path / "metrics.json"):
-        assert tracking.record_training_rows(iter(ROWS), 2) == ROWS
+        assert tracking.run_and_record_training(iter(ROWS), 2) == ROWS
         (tmp_path / "metrics.json").write_text("{}")
     reason = {"/dev/full": "No space left on device", ".": "Is a directory"}.get(place, "No such file or directory")
     assert capsys.readouterr().err == f"what MLflow has of this run is incomplete: {place}: {reason}\n"
@@ -107,7 +107,7 @@ def rows():
 
 resource.setrlimit(resource.RLIMIT_FSIZE, (300, resource.RLIM_INFINITY))
 with tracking.record_stage_run("language", "dpo", {"beta": 1}, Path("metrics.json")):
-    tracking.record_training_rows(rows(), 50)
+    tracking.run_and_record_training(rows(), 50)
     Path("metrics.json").write_text("{}")
 print(*sorted({"mlflow", "pandas", "sqlalchemy", "torch"} & sys.modules.keys()))
 """

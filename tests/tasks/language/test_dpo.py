@@ -6,7 +6,7 @@ import torch
 from pydantic import ValidationError
 from transformers import AutoModelForCausalLM
 
-from flows.params.checking import validate_params
+from flows.params.checking import parse_and_check_configs
 from flows.params.files import ParameterError
 from tasks.algorithms.language import dpo
 from tasks.algorithms.language.completions import compute_response_logps, make_completions
@@ -156,9 +156,9 @@ def test_a_parameter_that_the_loss_would_ignore_is_an_error(changes, key, expect
         DpoConfig.model_validate(values)
     assert [(fault["loc"], expected in fault["msg"]) for fault in error.value.errors()] == [((key,), True)]
     with pytest.raises(ParameterError) as told:
-        validate_params({"dpo": values}, {"dpo": DpoConfig}, {})
+        parse_and_check_configs({"dpo": values}, {"dpo": DpoConfig}, {})
     assert str(told.value) == line
-    validate_params({"dpo": CONFIG.model_dump()}, {"dpo": DpoConfig}, {})
+    parse_and_check_configs({"dpo": CONFIG.model_dump()}, {"dpo": DpoConfig}, {})
 
 
 def test_a_strong_pull_holds_the_policy(made, few, tmp_path):

@@ -3,7 +3,7 @@ import json
 import pytest
 from pydantic import ValidationError
 
-from flows.params.checking import validate_params
+from flows.params.checking import parse_and_check_configs
 from flows.params.files import ParameterError
 from tasks.common import tables
 from tasks.common.errors import StageError
@@ -138,7 +138,7 @@ def test_a_hub_sets_keys_are_asked_for_and_of_no_other_set(entry, line):
     with pytest.raises(ValidationError, match=line.rpartition(",")[0].partition(": ")[2]):
         MixtureConfig.model_validate(values)
     with pytest.raises(ParameterError) as told:
-        validate_params({"mixture": values}, {"mixture": MixtureConfig}, {})
+        parse_and_check_configs({"mixture": values}, {"mixture": MixtureConfig}, {})
     assert str(told.value) == f"params.yaml: mixture.datasets.0.{line}"
 
 

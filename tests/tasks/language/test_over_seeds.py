@@ -6,8 +6,8 @@ import pytest
 from tasks.common.estimates import Estimate
 from tasks.language.reporting.differences import Difference, compute_differences
 from tasks.language.reporting.over_seeds import (
-    average_results_over_problems,
     average_results_over_seeds,
+    average_seeds_with_problem_intervals,
     join_score_tables,
 )
 from tasks.language.reporting.scoreboard import Results
@@ -39,7 +39,7 @@ SFT = measured(0, 1)
 # dpo of three seeds: 4, 5 and 6 of 8 right
 DPO = [measured(0, 1, 2, 3), measured(0, 1, 2, 3, 4), measured(0, 1, 2, 3, 4, 5)]
 SEEDS = [results(SFT, dpo) for dpo in DPO]
-BESIDE = average_results_over_problems(SEEDS, [{"sft": SFT, "dpo": dpo} for dpo in DPO], 2)
+BESIDE = average_seeds_with_problem_intervals(SEEDS, [{"sft": SFT, "dpo": dpo} for dpo in DPO], 2)
 
 
 def test_means_and_changes_are_over_seeds() -> None:
@@ -103,7 +103,7 @@ def test_a_number_that_one_seed_lacks_is_left_out() -> None:
 def test_the_sentence_says_what_a_difference_rests_on(right: list[tuple[int, ...]], rest: str) -> None:
     tables = [measured(*one) for one in right]
     each = [results(SFT, table) for table in tables]
-    beside = average_results_over_problems(each, [{"sft": SFT, "dpo": table} for table in tables], 2)
+    beside = average_seeds_with_problem_intervals(each, [{"sft": SFT, "dpo": table} for table in tables], 2)
     merged = average_results_over_seeds(each)
     said = format_seed_conclusions(merged, beside, "none", ["0", "1", "2"])
     assert rest in " ".join(said), said

@@ -54,7 +54,9 @@ def numbers(table):
 def unseen(table):
     """Of each problem whether one of its steps is kept out of training."""
     steps = [re.findall(r"(\d+) ([-+*/]) (\d+) =", text) for text in table["solution"]]
-    return [any(word_problems.is_unseen(int(a), symbol, int(b)) for a, symbol, b in of) for of in steps]
+    return [
+        any(word_problems.is_equation_kept_from_training(int(a), symbol, int(b)) for a, symbol, b in of) for of in steps
+    ]
 
 
 def test_sets_of_another_kind(tmp_path):

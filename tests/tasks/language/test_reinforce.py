@@ -64,7 +64,7 @@ def half_at_once(_, __, found):
 
 def test_where_the_reward_is_paid_is_as_configured(ready, curve_of, tmp_path, monkeypatch):
     """If rewards are paid on the way, reward-to-go is less than the total; the reward is the same."""
-    monkeypatch.setattr(SamplingEnvironment, "pay_rewards_by_line", half_at_once)
+    monkeypatch.setattr(SamplingEnvironment, "add_line_rewards", half_at_once)
     train("reinforce", ready, tmp_path, paid="by_line", baseline="none", steps=1, evaluate_every=0, max_new_tokens=4)
     by_line = pd.read_csv(tmp_path / "curve.csv")
     assert compared(by_line) == {"total_return", "none", "running_mean"}

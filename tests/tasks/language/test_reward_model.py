@@ -18,7 +18,7 @@ from tasks.language.reward_modelling.on_pairs import OnPairs, compute_pair_accur
 from tasks.language.rewards import reward_model_files
 from tasks.language.tables.held_out import HeldOut
 from tasks.language.tables.preferences import Comparisons
-from tasks.language.training.architectures import check_model
+from tasks.language.training.architectures import check_shared_prompt_sampling
 from tests.conftest import PARAMS, changed
 
 CONFIG = RewardModelConfig(
@@ -332,7 +332,7 @@ def test_a_type_without_a_class_for_scores_gets_a_head_on_its_body(home, tmp_pat
     sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 4}
     granite = GraniteForCausalLM(GraniteConfig(vocab_size=len(words), pad_token_id=words.pad_token_id, **sizes))
     models.save_model(granite, words, tmp_path / "pretrained")
-    check_model("granite", granite.eval())
+    check_shared_prompt_sampling("granite", granite.eval())
     metrics = fit(tmp_path, home / "preferences", tmp_path, epochs=2)
     assert metrics["accuracy"] > 0.5
     scorer = reward_model_files.load_reward_model(tmp_path / "model")

@@ -70,11 +70,13 @@ def tuned(made, tmp_path_factory):
 def test_it_beats_the_model_it_started_from(made, tuned):
     """It does so on problems that it was not trained on."""
     words, table = models.load_tokenizer(made / "pretrained"), validation(made)
-    before = sft.evaluate_held_out_loss(models.load_model(made / "pretrained"), batches(table, words, 8))
+    before = sft.measure_held_out_loss_and_accuracy(models.load_model(made / "pretrained"), batches(table, words, 8))
     after, out = tuned
     assert after["eval_loss"] < before["eval_loss"] - 1
     assert after["eval_mean_token_accuracy"] > before["eval_mean_token_accuracy"] + 0.2
-    again = sft.evaluate_held_out_loss(AutoModelForCausalLM.from_pretrained(out / "model"), batches(table, words, 8))
+    again = sft.measure_held_out_loss_and_accuracy(
+        AutoModelForCausalLM.from_pretrained(out / "model"), batches(table, words, 8)
+    )
     assert {**again, "truncated": 0, "dropped": 0} == pytest.approx(after, rel=1e-5), (
         "what was saved is what was measured"
     )
@@ -333,7 +335,7 @@ def test_packed_demonstrations_measure_and_learn_the_same(made, tuned, tmp_path)
         models.load_model(made / "pretrained"),
     )
     one, packed = (
-        sft.evaluate_held_out_loss(model, batches(table, words, 3, config))
+        sft.measure_held_out_loss_and_accuracy(model, batches(table, words, 3, config))
         for config in (CONFIG, configured(packing=True, max_length=150))
     )
     assert one == pytest.approx(packed, rel=1e-5)

@@ -40,7 +40,7 @@ def run(made, out, rank, count, folder, kill):
     try:
         metrics = {**IN_RANKS, **PRECISE, **ROUNDED}[out.parts[0]](made, out)
     except RuntimeError as error:
-        if processes.is_peer_lost(error):
+        if processes.is_peer_lost_error(error):
             os._exit(processes.LOST)
         traceback.print_exc()
         os._exit(1)

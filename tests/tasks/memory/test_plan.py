@@ -152,7 +152,7 @@ def test_a_check_names_only_what_does_not_fit():
 def test_on_a_cpu_interpreter_and_libraries_are_measured():
     [one] = json.loads(told("responses", "--json")[0])
     assert (one["device"], one["memory"]) == ("cpu", sources.get_machine_memory())
-    assert 5e7 < by_name(one)["interpreter and libraries"] <= sources.get_resident_memory() * 1.1
+    assert 5e7 < by_name(one)["interpreter and libraries"] <= sources.measure_resident_memory() * 1.1
 
 
 @pytest.mark.parametrize(

@@ -110,13 +110,13 @@ def test_params_describe_the_model_that_the_stage_builds(tmp_path, monkeypatch):
     config = build_llama_config(given["pretrained"], Words())
     with torch.device("meta"):
         weights = AutoModelForCausalLM.from_config(config).num_parameters()
-    assert sources.get_starting_model_shape(given).weights == weights
+    assert sources.resolve_starting_model_shape(given).weights == weights
     config.vocab_size = 200  # what a small corpus makes of it
     config.save_pretrained("data/pretrained")
-    assert sources.get_starting_model_shape(given).vocabulary == 200
+    assert sources.resolve_starting_model_shape(given).vocabulary == 200
     own = {"init": "directory", "path": "data/pretrained"}
     given["pretrained"] = SECTIONS["pretrained"].model_validate(PARAMS["pretrained"] | own)
-    assert sources.get_starting_model_shape(given).vocabulary == 200
+    assert sources.resolve_starting_model_shape(given).vocabulary == 200
 
 
 @pytest.mark.parametrize(("text", "size"), [("80GB", 80 * 10**9), ("1.5 GiB", 1610612736), ("24gb", 24 * 10**9)])

@@ -17,7 +17,7 @@ from transformers import (
 
 from tasks.algorithms.common import distributed
 from tasks.algorithms.common.optimizer import Optimizer, OptimizerSettings
-from tasks.algorithms.common.precision import get_master_weight, set_precision
+from tasks.algorithms.common.precision import convert_weights_to_precision, get_master_weight
 from tasks.algorithms.language.completions import compute_token_logps, make_completions
 from tasks.common import adapters
 from tasks.memory import shapes, terms
@@ -105,7 +105,7 @@ def test_weights_gradients_and_moments_are_those_of_a_step(optimizer, precision,
         if precision != "fp32":
             model.to(torch.bfloat16)
         adapters.add_adapter(model, rank, 2 * rank, 0.0, "all-linear")
-    set_precision(model, precision)
+    convert_weights_to_precision(model, precision)
     step = Optimizer(model, 0.01, 1, 1.0, OptimizerSettings(optimizer, "constant", 0.0, 1.0, (0.9, 0.9), 0.0))
     model(input_ids=torch.arange(8).view(1, 8), use_cache=False).logits.logsumexp(-1).sum().backward()
     gradients = sum(

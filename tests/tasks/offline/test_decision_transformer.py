@@ -213,14 +213,14 @@ def test_training_that_was_killed_goes_on_to_the_same_bits(
     torch.rand(5)
     monkeypatch.setattr(checkpoints, "EVERY_SECONDS", 0.0)
     monkeypatch.setattr(checkpoints, "SHARE", float("inf"))
-    rows = learners.mean_metrics.average_step_metrics
+    rows = learners.mean_metrics.iterate_mean_step_metrics
 
     def killed(steps, every):
         yield from islice(rows(steps, every), 2)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(learners.mean_metrics, "average_step_metrics", killed)
+        patch.setattr(learners.mean_metrics, "iterate_mean_step_metrics", killed)
         with pytest.raises(KeyboardInterrupt):
             made(data, tmp_path / "killed/graph-12", **options)
     assert list(checkpoints.FOLDER.glob("*.safetensors"))

@@ -201,7 +201,7 @@ def test_an_episode_is_gone_on_with_on_the_stage_s_device():
     def exploring(device):
         config = ExplorationConfig(replay=40, warmup=9, steps=2, first_epsilon=1.0, last_epsilon=1.0, last_from=1)
         generator = torch.Generator().manual_seed(0)
-        relabelling = Hindsight(simulators.get_environment_goals("bit-flip"), "future", 1)
+        relabelling = Hindsight(simulators.build_environment_goals("bit-flip"), "future", 1)
         return Explorer("bit-flip", None, config, 0, generator, torch.device(device), relabelling=relabelling)
 
     first = exploring("cpu")

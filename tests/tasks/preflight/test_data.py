@@ -38,14 +38,16 @@ def problems(tmp_path):
 @pytest.mark.parametrize("section", ["responses", "mixture"])
 def test_more_problems_are_passed_over_than_there_are(problems, section):
     configs = given(problems=problems, responses={"skip": 24}, mixture={"skip": 24})
-    told = list(data.check_data_sources(configs, {"problems", "responses", "mixture"}))
+    told = list(data.iterate_data_source_checks(configs, {"problems", "responses", "mixture"}))
     assert told == [f"problems: 25 train, 5 validation, 3 test from {problems['path']}"]
     configs = given(problems=problems, **{"responses": {"skip": 0}, "mixture": {"skip": 0}, section: {"skip": 25}})
     with pytest.raises(StageError) as stopped:
-        list(data.check_data_sources(configs, {"problems", "responses", "mixture"}))
+        list(data.iterate_data_source_checks(configs, {"problems", "responses", "mixture"}))
     line = f"params.yaml: {section}.skip: expected less than the 25 training problems that there are, got 25"
     assert str(stopped.value) == line
-    assert list(data.check_data_sources(configs, {"problems"})), "a section that no stage of the run reads is not asked"
+    assert list(data.iterate_data_source_checks(configs, {"problems"})), (
+        "a section that no stage of the run reads is not asked"
+    )
 
 
 def test_each_source_is_counted(tmp_path):
@@ -58,7 +60,7 @@ def test_each_source_is_counted(tmp_path):
         **{section: {"source": "files", "path": path} for section, path in files.items()},
         mixture={"path": str(tmp_path / "prompts"), "datasets": [mixed("policy")]},
     )
-    told = list(data.check_data_sources(configs, {"demonstrations", "preferences", "mixture", "evaluate@sft"}))
+    told = list(data.iterate_data_source_checks(configs, {"demonstrations", "preferences", "mixture", "evaluate@sft"}))
     assert [line.partition(" from /")[0] for line in told] == [
         "demonstrations: 9 to learn from and 1 held out",
         "preferences: 8 pairs to learn from and 2 held out",
@@ -71,7 +73,7 @@ def test_each_source_is_counted(tmp_path):
 
 def test_why_too_little_is_left_is_said_before_that_it_is(tmp_path):
     chats = write(tmp_path / "chats.jsonl", [{"prompt": f"{n}?", "completion": ""} for n in range(3)])
-    told = data.check_data_sources(given(demonstrations={"source": "files", "path": chats}), {"demonstrations"})
+    told = data.iterate_data_source_checks(given(demonstrations={"source": "files", "path": chats}), {"demonstrations"})
     assert next(told) == "demonstrations: rows left out: 3 without an answer"
     with pytest.raises(StageError, match="0 different prompts"):
         next(told)
@@ -87,18 +89,18 @@ def test_judgements_are_counted_and_those_that_are_missing(tmp_path):
         judged.write(file, judged.pair(rows, "tie" if n else "a better", ("anna", "ben", "carl")[n % 3]))
     own = {"source": "people", "judgements": str(file), "minimum": 40}
     told = "preferences: 12 judgements by 3 people in " + str(file)
-    assert list(data.check_data_sources(given(preferences=own), {"preferences"})) == [
+    assert list(data.iterate_data_source_checks(given(preferences=own), {"preferences"})) == [
         f"{told}; waiting for 28 more: posttrain label"
     ]
-    assert list(data.check_data_sources(given(preferences={**own, "minimum": 12}), {"preferences"})) == [told]
+    assert list(data.iterate_data_source_checks(given(preferences={**own, "minimum": 12}), {"preferences"})) == [told]
     pairs = write(tmp_path / "pairs.jsonl", [{"prompt": f"{n}?", "chosen": "a", "rejected": "b"} for n in range(10)])
     shares = {"annotator": 0.0, "people": 0.5, "files": 0.5, "hub": 0.0}
     both = {**own, "source": "mixture", "mixture": shares, "pairs_path": pairs}
-    assert len(list(data.check_data_sources(given(preferences=both), {"preferences"}))) == 2
+    assert len(list(data.iterate_data_source_checks(given(preferences=both), {"preferences"}))) == 2
     with file.open("a") as torn:
         torn.write("{}\n")
     with pytest.raises(StageError, match=r"people\.jsonl:25: kind: expected item, judgement"):
-        list(data.check_data_sources(given(preferences=own), {"preferences"}))
+        list(data.iterate_data_source_checks(given(preferences=own), {"preferences"}))
 
 
 def mixed(reward):
@@ -112,13 +114,13 @@ def test_what_a_reward_needs_and_no_row_has_is_named(tmp_path):
     with pytest.raises(
         StageError, match=r"own\.jsonl: line 1: there is no answer, which the reward verifiable of own needs"
     ):
-        list(data.check_data_sources(configs, {"mixture"}))
+        list(data.iterate_data_source_checks(configs, {"mixture"}))
 
 
 def test_what_a_stage_makes_is_not_read(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     configs = given(demonstrations={"source": "files", "path": "data/preferences"})
-    assert not list(data.check_data_sources(configs, {"demonstrations"}))
+    assert not list(data.iterate_data_source_checks(configs, {"demonstrations"}))
     assert not Path("data").exists()
 
 
@@ -129,8 +131,8 @@ def test_a_model_from_scratch_knows_no_system_prompts(tmp_path):
     with pytest.raises(
         StageError, match=r"chats.jsonl: chats-1: message 1 \(system\): a model from scratch knows user"
     ):
-        list(data.check_data_sources(given(**own), {"demonstrations"}))
-    [line] = data.check_data_sources(given(**own, pretrained={"init": "directory"}), {"demonstrations"})
+        list(data.iterate_data_source_checks(given(**own), {"demonstrations"}))
+    [line] = data.iterate_data_source_checks(given(**own, pretrained={"init": "directory"}), {"demonstrations"})
     assert line.startswith("demonstrations: 1 to learn from and 1 held out"), "a system prompt makes it another prompt"
 
 
@@ -169,16 +171,16 @@ def test_a_hub_sets_problems_are_counted_before_they_are_downloaded(monkeypatch,
     monkeypatch.setattr(data, "fetch_hub_row_count", lambda *what: asked.append(what) or known)
     own = {"source": "hub", "hub_id": "some/sums", "hub_config": "main", "validation": 5}
     configs = given(problems=own, responses={"skip": 14}, mixture={"skip": 15})
-    assert list(data.check_data_sources(configs, {"problems", "sft"})) == []
+    assert list(data.iterate_data_source_checks(configs, {"problems", "sft"})) == []
     assert not asked
     if there != 0:
-        told = list(data.check_data_sources(configs, {"problems", "responses"}))
+        told = list(data.iterate_data_source_checks(configs, {"problems", "responses"}))
         assert told == ([] if there is None else [f"problems: at most {there} train in some/sums"])
         assert asked == [("some/sums", "main", "main", "train")]
     if there is not None:
         line = rf"^params.yaml: mixture.skip: expected less than the {there} training problems that there are, got 15$"
         with pytest.raises(StageError, match=line):
-            list(data.check_data_sources(configs, {"problems", "mixture"}))
+            list(data.iterate_data_source_checks(configs, {"problems", "mixture"}))
 
 
 @pytest.mark.parametrize("place", ["problems", "evaluate"])
@@ -186,6 +188,6 @@ def test_files_that_are_too_large_are_left_to_the_stages(problems, tmp_path, mon
     own = {"source": "files", "path": write(tmp_path / "asked.jsonl", [{"prompt": "Why?"}])}
     configs = given(problems=problems, evaluate=own)
     stages = {"problems": {"problems"}, "evaluate": {"evaluate@sft"}}[place]
-    assert len(list(data.check_data_sources(configs, stages))) == 1
+    assert len(list(data.iterate_data_source_checks(configs, stages))) == 1
     monkeypatch.setattr(data, "LARGE", 10)
-    assert list(data.check_data_sources(configs, stages)) == []
+    assert list(data.iterate_data_source_checks(configs, stages)) == []

@@ -46,7 +46,7 @@ def write(tmp_path, name, rows):
 
 
 def told(configs, stages):
-    return [*data.check_data_sources(configs, stages), *iterate_language_checks(configs, stages, False)]
+    return [*data.iterate_data_source_checks(configs, stages), *iterate_language_checks(configs, stages, False)]
 
 
 def test_the_mixtures_prompts_are_those_that_would_be_drawn(home, tmp_path):
@@ -161,9 +161,9 @@ def test_a_prompt_that_lacks_what_a_stages_reward_reads_is_named(tmp_path, row, 
     more = {"reward_files": "rewards"} if "rewards/mine.py:f" in reward else {}
     configs = given(mixture={**of_file("own.jsonl"), "path": str(tmp_path)}, grpo={"reward": reward, **more})
     with pytest.raises(StageError) as stopped:
-        list(data.check_data_sources(configs, SAMPLED))
+        list(data.iterate_data_source_checks(configs, SAMPLED))
     assert str(stopped.value).startswith(f"grpo: {tmp_path}/own.jsonl: own-0: {said}")
-    assert list(data.check_data_sources(configs, ["mixture"])) == ["mixture: 1 prompts in own"], (
+    assert list(data.iterate_data_source_checks(configs, ["mixture"])) == ["mixture: 1 prompts in own"], (
         "no stage of the run asks for it"
     )
 

@@ -62,7 +62,7 @@ def test_lengths_of_a_config_by_hand():
         "max_position_embeddings": 32768,
         0: 1,
     }
-    assert model_trial.find_length_thresholds(config) == [
+    assert model_trial.list_length_thresholds(config) == [
         Threshold(512, "sliding_window"),
         Threshold(4096, "original_max_position_embeddings"),
         Threshold(8192, "attention_chunk_size"),
@@ -89,7 +89,7 @@ def test_what_cannot_be_reached_is_not_tried(words, changes, planned, left):
 
 def test_a_sound_model_agrees_beyond_its_window(words, tmp_path):
     own = saved(sliding(words), words, tmp_path)
-    about, ends, agreed = model_trial.try_starting_model(own)
+    about, ends, agreed = model_trial.iterate_model_trial_lines(own)
     rows = len(words) + 3
     assert about.endswith(f" weights, reads 64 tokens; 3 of its {rows} rows have no token and are never sampled")
     assert ends == "model: an answer ends with '<|end|>'"
@@ -100,7 +100,7 @@ def test_a_sound_model_agrees_beyond_its_window(words, tmp_path):
 def test_a_model_that_cannot_keep_its_cache_is_one_line(words, tmp_path):
     own = saved(long_rope(words), words, tmp_path)
     with pytest.raises(DataError) as caught:
-        list(model_trial.try_starting_model(own))
+        list(model_trial.iterate_model_trial_lines(own))
     line = (
         rf"{tmp_path}: beyond 48 tokens \(config.json: original_max_position_embeddings\) a token's "
         r"log-probability differs by \S+ nats between training and .*"
@@ -126,7 +126,7 @@ def test_what_fails_in_the_trial_alone_is_said(words, tmp_path, monkeypatch):
         return {"sampling": 0.0}
 
     monkeypatch.setattr(model_trial, "measure_logp_differences", fail)
-    *_, agreed, left = model_trial.try_starting_model(saved(sliding(words), words, tmp_path))
+    *_, agreed, left = model_trial.iterate_model_trial_lines(saved(sliding(words), words, tmp_path))
     assert agreed.endswith("agree on 20 tokens behind 8, to 0 nats")
     assert left == "model: not tried: sliding_window = 40 (NotImplementedError: no such cache)"
 
@@ -140,12 +140,14 @@ def test_it_ends_in_time(words, tmp_path, monkeypatch):
         raise model_trial._OverError
 
     monkeypatch.setattr(model_trial, "try_planned_thresholds", late)
-    assert [*model_trial.try_starting_model(own)][2:] == [
+    assert [*model_trial.iterate_model_trial_lines(own)][2:] == [
         "model: sampling, training and transformers' generate agree on 20 tokens behind 8, to 0 nats",
         "model: not tried: sliding_window = 40 (60 s were over)",
     ]
     monkeypatch.setattr(model_trial, "SECONDS", 1e-3)
-    assert [*model_trial.try_starting_model(own)] == ["model: not tried, since to load it took more than 0.001 s"]
+    assert [*model_trial.iterate_model_trial_lines(own)] == [
+        "model: not tried, since to load it took more than 0.001 s"
+    ]
     with pytest.raises(model_trial._OverError), model_trial._limit_time(0.05):
         time.sleep(20)
 
@@ -153,13 +155,13 @@ def test_it_ends_in_time(words, tmp_path, monkeypatch):
 def test_what_is_not_here_or_too_large_is_not_tried(words, tmp_path, monkeypatch):
     own = saved(llama(vocab_size=len(words)), words, tmp_path)
     monkeypatch.setattr(model_trial, "_read_free_memory", lambda: 10**5)
-    [line] = model_trial.try_starting_model(own)
+    [line] = model_trial.iterate_model_trial_lines(own)
     assert line == (
         f"model: not tried, since it needs {4e-9 * model_trial._count_stored_weights(tmp_path):.1f} GB of "
         "memory, and 0.0 GB are free"
     )
     own.init = "hub"
-    assert [*model_trial.try_starting_model(own)] == [
+    assert [*model_trial.iterate_model_trial_lines(own)] == [
         "model: not tried, since the weights of nobody/nothing are not on this machine yet"
     ]
 
@@ -168,7 +170,7 @@ def test_check_begins_with_it(monkeypatch):
     """For a model that exists; one from scratch has nothing to try, and neither has a run that trains no language
     model.
     """
-    monkeypatch.setattr(model_trial, "try_starting_model", lambda own: iter([f"tried {own.path}"]))
+    monkeypatch.setattr(model_trial, "iterate_model_trial_lines", lambda own: iter([f"tried {own.path}"]))
     given = {"pretrained": SimpleNamespace(init="directory", path="model")}
     assert next(iterate_language_checks(given, ["sft"], False)) == "tried model"
     assert [*iterate_language_checks(given, ["behaviour@graph"], False)] == []

@@ -31,7 +31,11 @@ def said(tmp_path, monkeypatch):
         one = {"environment": "it", "source": "minari", "location": "walks", "steps": None, "episodes": None}
         config = {"datasets": {"walks": one}, "references": {}, "path": "raw", "seed": 0} | settings
         stages = {"transitions@walks", "behaviour@it"}
-        return [*offline_datasets.check_offline_datasets(behaviour, TransitionsConfig.model_validate(config), stages)]
+        return [
+            *offline_datasets.iterate_offline_dataset_checks(
+                behaviour, TransitionsConfig.model_validate(config), stages
+            )
+        ]
 
     return lines
 
@@ -100,8 +104,8 @@ def test_an_environment_that_does_not_suit_is_found_before_anything_runs(monkeyp
     with pytest.raises(
         StageError, match=r"have said, which is no numbers; .*FilterObservation {filter_keys: \[seen\]}"
     ):
-        list(offline_datasets.check_offline_datasets(behaviour, config, {"behaviour@it"}))
-    assert list(offline_datasets.check_offline_datasets(behaviour, config, {"behaviour@other"})) == []
+        list(offline_datasets.iterate_offline_dataset_checks(behaviour, config, {"behaviour@it"}))
+    assert list(offline_datasets.iterate_offline_dataset_checks(behaviour, config, {"behaviour@other"})) == []
 
 
 def test_what_a_stage_makes_is_not_there_yet(said):

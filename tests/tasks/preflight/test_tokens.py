@@ -47,13 +47,13 @@ def limited(config, tokens):
 
 def test_lengths_and_masks_are_told(words):
     rows = [row("2?", "5"), row("2?", LONG)]
-    lengths, told = tokens.check_demonstration_lengths(words, rows, limited(SFT, 12), 12)
+    lengths, told = tokens.measure_demonstration_lengths(words, rows, limited(SFT, 12), 12)
     assert lengths == [6, 12], "a longer one is cut off at max_length"
     assert told[0] == "template and mask: the end token is trained in each of 2 demonstrations"
     assert told[1].endswith("; 1 of 2 are longer than sft.max_length = 12 and would be cut off at the end")
-    assert tokens.check_demonstration_lengths(words, rows, SFT, None)[1][1].endswith(" tokens")
+    assert tokens.measure_demonstration_lengths(words, rows, SFT, None)[1][1].endswith(" tokens")
     endless = SFT.model_copy(update={"learn_end": False})
-    assert "the model does not learn to stop" in tokens.check_demonstration_lengths(words, rows, endless, None)[1][0]
+    assert "the model does not learn to stop" in tokens.measure_demonstration_lengths(words, rows, endless, None)[1][0]
 
 
 def test_examples_beyond_the_context_are_found_before_training(words, monkeypatch):
@@ -64,44 +64,44 @@ def test_examples_beyond_the_context_are_found_before_training(words, monkeypatc
     rows = [row("2?", "5")] * 6 + [row("2?", LONG)]
     for context in (12, 13):
         with pytest.raises(StageError, match=rf"^sft: the longest example has 14 tokens, and the model {context} pos"):
-            tokens.check_demonstration_lengths(words, rows, SFT, context)
-    assert tokens.check_demonstration_lengths(words, rows, SFT, 14)
+            tokens.measure_demonstration_lengths(words, rows, SFT, context)
+    assert tokens.measure_demonstration_lengths(words, rows, SFT, 14)
     pair = {"prompt_id": "a", "prompt": "2?", "chosen": LONG, "rejected": "5", "strength": "a better"}
     pairs = [pair | {"chosen_ended": True, "rejected_ended": True}]
     with pytest.raises(StageError, match=r"^dpo: .* expected dpo.max_length = 13 or less"):
-        tokens.check_pair_lengths(words, pairs, "dpo", DPO, 13)
-    lengths, told = tokens.check_pair_lengths(words, pairs, "dpo", limited(DPO, 13), 13)
+        tokens.measure_pair_lengths(words, pairs, "dpo", DPO, 13)
+    lengths, told = tokens.measure_pair_lengths(words, pairs, "dpo", limited(DPO, 13), 13)
     assert (lengths, told.endswith("1 of 1 are longer than dpo.max_length = 13 and would be left out")) == ([13], True)
 
 
 def test_references_that_would_be_cut_off_are_counted(words):
     rows = [{"question": "2?", "history": "", "solution": text} for text in ["5"] * 3 + ["5 " * 100]]
     sections = {name: CONFIGS[name] for name in ("grpo", "evaluate")}
-    _, told = tokens.check_prompt_token_lengths(words, "prompts", rows, sections, None)
+    _, told = tokens.measure_prompt_lengths(words, "prompts", rows, sections, None)
     assert told[1:] == [
         f"{name}.max_new_tokens = {PARAMS[name]['max_new_tokens']} would cut off 1 of 4 references (25 %)"
         for name in sections
     ]
-    assert len(tokens.check_prompt_token_lengths(words, "prompts", rows[:3], sections, None)[1]) == 1
+    assert len(tokens.measure_prompt_lengths(words, "prompts", rows[:3], sections, None)[1]) == 1
 
 
 def test_a_prompt_that_leaves_no_room_is_found_before_training(words):
     rows = [{"question": "2" * length, "solution": ""} for length in (8, 9)]
-    assert tokens.check_prompt_token_lengths(words, "prompts", rows[:1], {"grpo": CONFIGS["grpo"]}, 74) == (
+    assert tokens.measure_prompt_lengths(words, "prompts", rows[:1], {"grpo": CONFIGS["grpo"]}, 74) == (
         [10],
         ["prompts: 10 to 10, in the middle 10 tokens"],
     )
     with pytest.raises(StageError, match=r"the longest has 11 tokens, with grpo.max_new_tokens = 64 more than the mod"):
-        tokens.check_prompt_token_lengths(words, "prompts", rows, {"grpo": CONFIGS["grpo"]}, 74)
+        tokens.measure_prompt_lengths(words, "prompts", rows, {"grpo": CONFIGS["grpo"]}, 74)
     room = 10 + CONFIGS["evaluate"].max_new_tokens
-    _, told = tokens.check_prompt_token_lengths(words, "test problems", rows, {"evaluate": CONFIGS["evaluate"]}, room)
+    _, told = tokens.measure_prompt_lengths(words, "test problems", rows, {"evaluate": CONFIGS["evaluate"]}, room)
     assert told[1].startswith(f"1 of 2 test problems have with evaluate.max_new_tokens = {room - 10} more than")
 
 
 def test_each_reward_is_tried_on_four_answers():
     problem = {"question": "2 + 3?", "solution": "2 + 3 = 5\n#### 5", "answer": "5", "columns": json.dumps({"a": 1})}
     found = {
-        what: value for what, value, _ in rewards.try_reward_on_answers("verifiable", problem, {}, CONFIGS["grpo"])
+        what: value for what, value, _ in rewards.iterate_reward_trials("verifiable", problem, {}, CONFIGS["grpo"])
     }
     assert found == {"reference": 1.0, "empty": 0.0, "huge": 0.0, "hostile": 0.0}
     [line] = rewards.iterate_reward_trial_lines("grpo", CONFIGS["grpo"], [problem])
@@ -113,7 +113,7 @@ def test_each_reward_is_tried_on_four_answers():
     assert line.startswith("grpo.reward verifiable: empty none ("), "without a reference none is tried"
     program = {**problem, "solution": "def f():\n    return 5"}
     tests = {"tests": ["assert f() == 5"]}
-    found = {what: value for what, value, _ in rewards.try_reward_on_answers("code", program, tests, CONFIGS["grpo"])}
+    found = {what: value for what, value, _ in rewards.iterate_reward_trials("code", program, tests, CONFIGS["grpo"])}
     assert found == {"reference": 1.0, "empty": 0.0, "huge": 0.0, "hostile": 0.0}
 
 

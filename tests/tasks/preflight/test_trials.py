@@ -118,9 +118,9 @@ def test_however_the_process_ends_it_is_one_line(monkeypatch, code, error, line)
         return subprocess.CompletedProcess(command, code, "behaviour@a: fine\n", error)
 
     monkeypatch.setattr(subprocess, "run", ended)
-    assert not list(trials.run_environment_trials(Path("params.yaml"), ["sft", "transitions@x"]))
+    assert not list(trials.iterate_environment_trial_lines(Path("params.yaml"), ["sft", "transitions@x"]))
     assert not started, "nothing is played"
-    found = trials.run_environment_trials(Path("params.yaml"), ["sft", "behaviour@b", "behaviour@a"])
+    found = trials.iterate_environment_trial_lines(Path("params.yaml"), ["sft", "behaviour@b", "behaviour@a"])
     assert next(found) == "behaviour@a: fine"
     with pytest.raises(DataError) as stopped:
         next(found)

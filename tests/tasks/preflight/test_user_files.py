@@ -28,7 +28,7 @@ def constrained(tmp_path, row):
 
 def fault(configs, stages):
     with pytest.raises(StageError) as stopped:
-        list(user_files.check_user_files(configs, stages))
+        list(user_files.iterate_user_file_checks(configs, stages))
     return str(stopped.value)
 
 
@@ -45,7 +45,7 @@ def test_a_file_that_a_stage_behind_it_learns_from_is_read_again(tmp_path):
     chats = write(tmp_path / "chats.jsonl", [{"messages": CHAT}, {"messages": SYSTEM}])
     source = {"demonstrations": {"source": "files", "path": chats}}
     assert "message 1 (system)" in fault(given(**source), {"pretrained", "sft"})
-    assert not list(user_files.check_user_files(given(**source), {"report"}))
+    assert not list(user_files.iterate_user_file_checks(given(**source), {"report"}))
 
 
 FAULTY = {  # section -> what its file holds, and the stages that read it
@@ -67,18 +67,18 @@ def test_a_training_is_told_of_files_that_only_later_runs_read(tmp_path, section
     if trained in user_files.LEARNED_BY.get(section, ()):
         assert where in fault(configs, {trained})
     else:
-        [line] = user_files.check_user_files(configs, {trained})
+        [line] = user_files.iterate_user_file_checks(configs, {trained})
         assert where in line
     assert where in fault(configs, {section}), "the stage itself"
-    assert not list(user_files.check_user_files(configs, {"report"})), "nothing is trained, and no file is read"
+    assert not list(user_files.iterate_user_file_checks(configs, {"report"})), "nothing is trained, and no file is read"
 
 
 def test_in_a_copy_that_lacks_them_files_of_later_runs_are_not_looked_for():
     configs = given(evaluate={"source": "files", "path": "nowhere"})
-    assert not list(user_files.check_user_files(configs, {"sft"}, later=False))
+    assert not list(user_files.iterate_user_file_checks(configs, {"sft"}, later=False))
     assert "nowhere" in fault(configs, {"evaluate@sft"})
     with pytest.raises(StageError, match="nowhere"):
-        list(user_files.check_user_files(configs, {"sft", "evaluate@sft"}, later=False))
+        list(user_files.iterate_user_file_checks(configs, {"sft", "evaluate@sft"}, later=False))
 
 
 @pytest.mark.parametrize("made", ["problems", "mixture", "demonstrations"])
@@ -109,14 +109,14 @@ def test_what_was_made_of_a_hubs_set_is_held_against_what_is_asked_of_it_now(tmp
         "message 1 (system)" if made == "demonstrations" else "there is no answer, which the reward verifiable needs"
     )
     assert expected in fault(configs, {trained})
-    assert not list(user_files.check_user_files(configs, {made, trained}))
+    assert not list(user_files.iterate_user_file_checks(configs, {made, trained}))
 
 
 def test_pairs_that_policies_judge_are_read_before_the_policies_are_trained(tmp_path):
     pairs = write(tmp_path / "pairs.jsonl", [{"prompt": "2?", "chosen": "2", "rejected": "3"}, {"prompt": "3?"}])
     configs = given(evaluate={"pairs_path": pairs})
     assert "pairs.jsonl: line 2: " in fault(configs, {"sft", "evaluate@sft"})
-    [line] = user_files.check_user_files(configs, {"sft"})
+    [line] = user_files.iterate_user_file_checks(configs, {"sft"})
     assert "pairs.jsonl: line 2: " in line
 
 
@@ -131,9 +131,9 @@ def test_turns_that_a_model_from_scratch_takes_for_the_assistants_are_counted(tm
     source = {"source": "files", "path": write(tmp_path / "own.jsonl", rows[section])}
     source = {"path": str(tmp_path), "datasets": [mixed("format")]} if section == "mixture" else source
     stages = {"evaluate@sft"} if section == "evaluate" else {section}
-    [line] = user_files.check_user_files(given(**{section: source}), stages)
+    [line] = user_files.iterate_user_file_checks(given(**{section: source}), stages)
     assert line.endswith("; in 1 of them a model from scratch reads turns before the prompt as the assistant's")
-    [line] = user_files.check_user_files(given(**{section: source}, pretrained={"init": "directory"}), stages)
+    [line] = user_files.iterate_user_file_checks(given(**{section: source}, pretrained={"init": "directory"}), stages)
     assert "from scratch" not in line
 
 
@@ -145,7 +145,7 @@ def test_problems_without_answers_do_not_suit_a_reward_that_compares(tmp_path):
     configs = given(problems=source, mixture={"skip": 0}, responses={"skip": 0})
     for stages in ({"problems", "mixture", "sft", "grpo"}, {"sft", "grpo"}):
         assert "there is no answer, which the reward verifiable needs" in fault(configs, stages)
-    assert list(user_files.check_user_files(configs, {"problems"}))
+    assert list(user_files.iterate_user_file_checks(configs, {"problems"}))
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "parquet"])
@@ -162,7 +162,7 @@ def test_of_a_large_file_the_first_rows_are_read(tmp_path, monkeypatch, kind):
         else:
             write(file, rows)
         configs = given(preferences={"source": "files", "path": str(file)})
-        return list(user_files.check_user_files(configs, {"preferences"}))
+        return list(user_files.iterate_user_file_checks(configs, {"preferences"}))
 
     count = {"jsonl": 600 // (len(json.dumps(rows[0])) + 1), "parquet": tables.BATCHES[1]}[kind]
     [line] = told(rows)
@@ -179,5 +179,5 @@ def test_a_large_list_in_json_is_left_to_the_stage_and_said(tmp_path, monkeypatc
     monkeypatch.setattr(large, "HEAD", 10)
     file = tmp_path / "own.json"
     file.write_text(json.dumps([{"text": "one"}, {"text": "two"}]))
-    [line] = user_files.check_user_files(given(corpus={"source": "files", "path": str(file)}), {"corpus"})
+    [line] = user_files.iterate_user_file_checks(given(corpus={"source": "files", "path": str(file)}), {"corpus"})
     assert line == f"corpus: {file} has {file.stat().st_size:.1f} bytes: it is left to the stage"

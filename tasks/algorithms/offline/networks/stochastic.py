@@ -72,28 +72,28 @@ class SquashedGaussian(Network):
     def __init__(self, spaces: Spaces, hidden: Sequence[int]) -> None:
         super().__init__(spaces, hidden, 2 * spaces.action)
 
-    def gaussian(self, observations: Tensor) -> tuple[Tensor, Tensor]:
+    def compute_gaussian_parameters(self, observations: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and log deviation before the tanh, (.., A) each."""
         mean, log_deviation = self(observations).chunk(2, dim=-1)
         return mean, log_deviation.clamp(*LOG_DEVIATION)
 
     def sample(self, observations: Tensor, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """`count` actions in each state and their log densities: (B, O) to (count, B, A) and (count, B)."""
-        mean, log_deviation = self.gaussian(observations)
+        mean, log_deviation = self.compute_gaussian_parameters(observations)
         noise = torch.randn((count, *mean.shape), generator=generator).to(mean.device)
         raw = mean + log_deviation.exp() * noise
         return raw.tanh(), gaussian_log_density(noise, log_deviation) - _tanh_log_derivative(raw)
 
     def log_likelihood(self, observations: Tensor, actions: Tensor) -> Tensor:
         """log pi(a | s): (B, O) and (B, A) to (B,)."""
-        mean, log_deviation = self.gaussian(observations)
+        mean, log_deviation = self.compute_gaussian_parameters(observations)
         raw = actions.clamp(-INSIDE, INSIDE).atanh()
         return gaussian_log_density((raw - mean) / log_deviation.exp(), log_deviation) - _tanh_log_derivative(raw)
 
     def divergence(self, other: "SquashedGaussian", observations: Tensor) -> Tensor:
         """KL(self || other) in each state: exact, since both pass through the same tanh. (B, O) to (B,)."""
-        (mean, log_deviation) = self.gaussian(observations)
-        (its_mean, its_log) = other.gaussian(observations)
+        (mean, log_deviation) = self.compute_gaussian_parameters(observations)
+        (its_mean, its_log) = other.compute_gaussian_parameters(observations)
         squares = (2 * (log_deviation - its_log)).exp() + ((mean - its_mean) / its_log.exp()).square()
         return (its_log - log_deviation + (squares - 1) / 2).sum(-1)
 
@@ -105,7 +105,7 @@ class SquashedGaussian(Network):
     @torch.no_grad()
     def act(self, observations: Tensor) -> Tensor:
         """tanh of the mean: (M, O) to (M, A)."""
-        return self.gaussian(observations)[0].tanh()
+        return self.compute_gaussian_parameters(observations)[0].tanh()
 
 
 def _tanh_log_derivative(raw: Tensor) -> Tensor:

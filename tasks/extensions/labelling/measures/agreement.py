@@ -71,13 +71,15 @@ def _count_unit_values(units: Units) -> _Counts | None:
 def _compute_alpha(pairs: NDArray[np.float64], tally: _Counts, level: Level) -> float:
     """From the weight of each pair of values (V, V) within units."""
     totals = tally.counts.sum(axis=0)
-    distance = _squared_distances(tally.values, totals, level)
+    distance = _compute_squared_distances(tally.values, totals, level)
     observed = (pairs * distance).sum() / pairs.sum()
     expected = totals @ distance @ totals / (totals.sum() * (totals.sum() - 1))
     return float(1 - observed / expected)
 
 
-def _squared_distances(values: NDArray[np.float64], totals: NDArray[np.float64], level: Level) -> NDArray[np.float64]:
+def _compute_squared_distances(
+    values: NDArray[np.float64], totals: NDArray[np.float64], level: Level
+) -> NDArray[np.float64]:
     """Between any two values (V, V): 0 or 1; the number of given values between them, half of either's own; or their
     difference.
     """
@@ -88,7 +90,7 @@ def _squared_distances(values: NDArray[np.float64], totals: NDArray[np.float64],
     return squared
 
 
-def build_units(rows: Sequence[Sequence[float | None]]) -> Units:
+def build_agreement_units(rows: Sequence[Sequence[float | None]]) -> Units:
     """Units from a row for each person and a column for each unit, as published examples have it; None is a gap."""
     columns = range(max(map(len, rows), default=0))
     return {

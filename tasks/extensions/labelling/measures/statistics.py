@@ -72,8 +72,8 @@ def compute_judgement_statistics(record: JudgementRecord) -> Statistics:
     judgements = record.judgements
     first = _index_first_judgements(judgements)
     values = (
-        _compare_with_gold(record, first.values()),
-        _compare_with_repeats(judgements, first),
+        _compute_gold_similarities(record, first.values()),
+        _compute_repeat_similarities(judgements, first),
         {line.judgement: biases.compute_first_shown_win_share(line) for line in judgements},
         {line.judgement: biases.compute_longer_win_share(line, record.items[line.item]) for line in judgements},
     )
@@ -82,12 +82,12 @@ def compute_judgement_statistics(record: JudgementRecord) -> Statistics:
         items=len({line.item for line in judgements}),
         modes=Counter(line.mode for line in judgements),
         verdicts=Counter(line.value.strength for line in judgements if isinstance(line.value, PairwiseValue)),
-        measured=_estimate_shares(judgements, values),
+        measured=_estimate_judgement_statistics(judgements, values),
         people=_compute_person_statistics(record, judgements, values),
         agreement=compute_question_agreements(first.values()),
         strengths=estimate_bradley_terry_strengths(_list_source_comparisons(record, first.values())),
-        disputed=_find_disputed_items(record, first.values()),
-        seconds=_median_seconds(judgements),
+        disputed=_list_disputed_items(record, first.values()),
+        seconds=_compute_median_seconds(judgements),
         hours=sum(line.seconds for line in judgements) / 3600,
     )
 
@@ -97,12 +97,12 @@ def _index_first_judgements(judgements: Sequence[Judgement]) -> dict[tuple[str, 
     return {(line.person, line.item): line for line in judgements if line.repeat == 0}
 
 
-def _compare_with_gold(record: JudgementRecord, judgements: Iterable[Judgement]) -> Shares:
+def _compute_gold_similarities(record: JudgementRecord, judgements: Iterable[Judgement]) -> Shares:
     golds = ((line, record.items[line.item].gold) for line in judgements)
     return {line.judgement: compute_judgement_similarity(line.value, gold) for line, gold in golds if gold is not None}
 
 
-def _compare_with_repeats(judgements: Sequence[Judgement], first: Mapping[tuple[str, str], Judgement]) -> Shares:
+def _compute_repeat_similarities(judgements: Sequence[Judgement], first: Mapping[tuple[str, str], Judgement]) -> Shares:
     before = ((line, first.get((line.person, line.item))) for line in judgements if line.repeat)
     return {
         line.judgement: compute_judgement_similarity(line.value, original.value)
@@ -124,14 +124,14 @@ def _compute_person_statistics(
             judgements=len(lines),
             skips=skips[person],
             flags=flags[person],
-            seconds=_median_seconds(lines),
-            measured=_estimate_shares(lines, values),
+            seconds=_compute_median_seconds(lines),
+            measured=_estimate_judgement_statistics(lines, values),
         )
         for person, lines in sorted(by_person.items())
     ]
 
 
-def _estimate_shares(judgements: Sequence[Judgement], values: Sequence[Shares]) -> JudgementStatistics:
+def _estimate_judgement_statistics(judgements: Sequence[Judgement], values: Sequence[Shares]) -> JudgementStatistics:
     def estimate(shares: Shares) -> Estimate | None:
         defined_shares = [value for line in judgements if (value := shares.get(line.judgement)) is not None]
         return estimate_share(defined_shares) if defined_shares else None
@@ -139,7 +139,7 @@ def _estimate_shares(judgements: Sequence[Judgement], values: Sequence[Shares]) 
     return JudgementStatistics(*map(estimate, values))
 
 
-def _median_seconds(judgements: Sequence[Judgement]) -> float | None:
+def _compute_median_seconds(judgements: Sequence[Judgement]) -> float | None:
     """The median; 0 stands for a time that is not known, as of judgements from other tools."""
     durations = [line.seconds for line in judgements if line.seconds > 0]
     return median(durations) if durations else None
@@ -160,7 +160,7 @@ def _list_source_comparisons(record: JudgementRecord, judgements: Iterable[Judge
     return comparisons
 
 
-def _find_disputed_items(record: JudgementRecord, judgements: Iterable[Judgement]) -> list[Disputed]:
+def _list_disputed_items(record: JudgementRecord, judgements: Iterable[Judgement]) -> list[Disputed]:
     by_item: dict[str, list[Judgement]] = defaultdict(list)
     for line in judgements:
         by_item[line.item].append(line)

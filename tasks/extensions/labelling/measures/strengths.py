@@ -58,7 +58,7 @@ def estimate_bradley_terry_strengths(comparisons: Sequence[Comparison]) -> list[
     side_index = {name: index for index, name in enumerate(names)}
     pairs = np.array([(side_index[comparison.first], side_index[comparison.second]) for comparison in contests])
     scores = np.array([comparison.score for comparison in contests])
-    above, below = _find_unbounded_sides(len(names), pairs, scores)
+    above, below = _compute_unbounded_side_flags(len(names), pairs, scores)
     prior = PRIOR if any(above) or any(below) else 0.0
     fitted = _fit_strengths(len(names), pairs, scores, prior)
     deviations = _compute_standard_errors(fitted, pairs, scores, [comparison.group for comparison in contests], prior)
@@ -80,7 +80,7 @@ def _count_wins_ties_losses(index: int, pairs: NDArray[np.int64], scores: NDArra
     return int((side_scores == 1).sum()), int((side_scores == 0.5).sum()), int((side_scores == 0).sum())
 
 
-def _find_unbounded_sides(
+def _compute_unbounded_side_flags(
     count: int, pairs: NDArray[np.int64], scores: NDArray[np.float64]
 ) -> tuple[list[bool], list[bool]]:
     """Which sides' strengths have no upper, and which no lower bound of K.

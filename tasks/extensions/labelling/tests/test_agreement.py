@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tasks.extensions.labelling.measures.agreement import (
     LEVELS,
-    build_units,
+    build_agreement_units,
     krippendorff_alpha,
     krippendorff_alpha_by_person,
 )
@@ -44,14 +44,14 @@ THREE_CODERS = [
     ],
 )
 def test_published_examples(rows, level, published):
-    assert krippendorff_alpha(build_units(rows), level) == pytest.approx(published, abs=6e-4)
+    assert krippendorff_alpha(build_agreement_units(rows), level) == pytest.approx(published, abs=6e-4)
 
 
 def test_by_hand():
     """Two units with values 1 1 and 1 2: D_o is 2 / 4, D_e is 2 * 3 / (4 * 3), so alpha is 0."""
-    units = build_units([[1, 1], [1, 2]])
+    units = build_agreement_units([[1, 1], [1, 2]])
     assert [krippendorff_alpha(units, level) for level in LEVELS] == [0.0, 0.0, 0.0]
-    assert krippendorff_alpha(build_units([[1, 2, 3], [1, 2, 3]]), "ordinal") == 1.0
+    assert krippendorff_alpha(build_agreement_units([[1, 2, 3], [1, 2, 3]]), "ordinal") == 1.0
 
 
 def test_of_people_by_hand():
@@ -60,14 +60,18 @@ def test_of_people_by_hand():
 
     Values 1 1 2 and 2 2 1: three of each, so D_e = 2 * 3 * 3 / (6 * 5) = 0.6.
     """
-    units = build_units([[1, 2], [1, 2], [2, 1]])
+    units = build_agreement_units([[1, 2], [1, 2], [2, 1]])
     assert krippendorff_alpha_by_person(units, "nominal") == pytest.approx(
         {"0": 1 - 0.5 / 0.6, "1": 1 - 0.5 / 0.6, "2": 1 - 1 / 0.6}
     )
 
 
 def test_where_alpha_is_not_defined():
-    nobody, alone, one_value = {}, build_units([[1, 2, None], [None, None, 3]]), build_units([[1, 1], [1, 1]])
+    nobody, alone, one_value = (
+        {},
+        build_agreement_units([[1, 2, None], [None, None, 3]]),
+        build_agreement_units([[1, 1], [1, 1]]),
+    )
     assert (
         krippendorff_alpha(nobody, "nominal")
         is krippendorff_alpha(alone, "interval")
@@ -79,7 +83,9 @@ def test_where_alpha_is_not_defined():
         == krippendorff_alpha_by_person(one_value, "nominal")
         == {"0": None, "1": None}
     )
-    assert krippendorff_alpha_by_person(build_units([[1, 2], [1, 3], [None, None], [None, 2]]), "nominal").keys() == {
+    assert krippendorff_alpha_by_person(
+        build_agreement_units([[1, 2], [1, 3], [None, None], [None, 2]]), "nominal"
+    ).keys() == {
         "0",
         "1",
         "3",
@@ -95,7 +101,7 @@ MATRICES = st.tuples(st.integers(2, 5), st.integers(1, 8)).flatmap(
 @given(MATRICES, st.sampled_from(LEVELS))
 @settings(max_examples=25)
 def test_any_matrix_gives_the_numbers_of_the_package(rows, level):
-    ours = krippendorff_alpha(build_units(rows), level)
+    ours = krippendorff_alpha(build_agreement_units(rows), level)
     matrix = np.array(rows, dtype=float)
     several = (~np.isnan(matrix)).sum(axis=0) > 1
     pairable = matrix[:, several]
@@ -109,7 +115,10 @@ def test_any_matrix_gives_the_numbers_of_the_package(rows, level):
 @settings(max_examples=25)
 def test_the_disagreement_of_all_is_between_those_of_the_people(rows, level):
     """Each pair within a unit is one of two people's, so the whole is a weighted mean of theirs."""
-    ours, people = krippendorff_alpha(build_units(rows), level), krippendorff_alpha_by_person(build_units(rows), level)
+    ours, people = (
+        krippendorff_alpha(build_agreement_units(rows), level),
+        krippendorff_alpha_by_person(build_agreement_units(rows), level),
+    )
     known = [value for value in people.values() if value is not None]
     if ours is not None:
         assert min(known) - 1e-9 <= ours <= max(known) + 1e-9

@@ -9,7 +9,7 @@ import pytest
 
 from flows.engine.server_guard import find_free_port
 from tasks.extensions.labelling import rankings
-from tasks.extensions.labelling.item_view import reorder_value_to_shown
+from tasks.extensions.labelling.item_view import convert_value_to_shown_order
 from tasks.extensions.labelling.tests.pages import COUNTS, Server
 from tasks.extensions.labelling.tests.people import Person
 from tasks.language.judgements.judgement_log import read_judgement_record
@@ -101,7 +101,7 @@ def in_page(record, line):
     """A judgement of the record as the person saw and said it."""
     item = record.items[line.item]
     texts = item.steps if line.mode == "steps" else [item.answers[place].text for place in line.order]
-    return [*texts], reorder_value_to_shown(line.value, line.order).model_dump(mode="json", by_alias=True)
+    return [*texts], convert_value_to_shown_order(line.value, line.order).model_dump(mode="json", by_alias=True)
 
 
 def test_what_the_page_does_beside(tmp_path, people):

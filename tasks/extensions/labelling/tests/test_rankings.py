@@ -46,8 +46,8 @@ def test_an_error_says_what_was_expected(text, words):
 
 def test_shown_and_kept_ranks_by_hand():
     """The item's answers 2, 0, 1 were shown as A, B, C: A > B = C says that answer 2 is best."""
-    assert rankings.reorder_ranks_to_item(rankings.parse_ranking("A > B = C", "ABC"), (2, 0, 1)) == (2, 2, 1)
-    assert rankings.format_ranking(rankings.reorder_ranks_to_shown((2, 2, 1), (2, 0, 1))) == "A > B = C"
+    assert rankings.convert_ranks_to_item_order(rankings.parse_ranking("A > B = C", "ABC"), (2, 0, 1)) == (2, 2, 1)
+    assert rankings.format_ranking(rankings.convert_ranks_to_shown_order((2, 2, 1), (2, 0, 1))) == "A > B = C"
 
 
 RANKED = st.integers(1, 26).flatmap(
@@ -65,7 +65,7 @@ def test_every_ranking_is_read_back(case):
     ranks, order = case
     names = rankings.get_answer_letters(len(ranks))
     assert rankings.parse_ranking(rankings.format_ranking(ranks), names) == ranks
-    assert rankings.reorder_ranks_to_item(rankings.reorder_ranks_to_shown(ranks, order), order) == ranks
+    assert rankings.convert_ranks_to_item_order(rankings.convert_ranks_to_shown_order(ranks, order), order) == ranks
 
 
 @given(st.text("ABCabc>= \n") | st.text())

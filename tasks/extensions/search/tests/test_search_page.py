@@ -58,12 +58,15 @@ def test_it_says_so_where_no_budget_does():
 
 def test_a_budget_that_a_larger_one_loses_again_is_no_answer():
     lines = [line("majority", [0.1, 0.6, 0.1])]
-    assert [*search_page.find_methods_beating_greedy(config(), lines, line("greedy", [0.4]))] == []
+    assert [*search_page.iterate_methods_beating_greedy(config(), lines, line("greedy", [0.4]))] == []
 
 
 def test_intervals_are_of_so_many_resamples():
     base, own = line("greedy", [0.4]), [line("majority", [0.5])]
-    few, many = (next(search_page.compare_with_greedy(config(bootstrap=n), own, base))["difference"] for n in (5, 500))
+    few, many = (
+        next(search_page.iterate_comparisons_with_greedy(config(bootstrap=n), own, base))["difference"]
+        for n in (5, 500)
+    )
     assert few.mean == many.mean == pytest.approx(0.1)
     assert (few.low, few.high) != (many.low, many.high)
 

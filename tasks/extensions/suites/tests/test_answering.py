@@ -130,7 +130,7 @@ def test_a_published_rule_stays_and_the_verifiable_reward_stands_beside_it(verif
 def test_choices_by_likelihood_by_hand():
     """-4 over 4 letters is more than -3.9 over 1; of equal ones the first counts."""
     problem = SuiteProblem("one", "?", "B", "", "", "", (("A", "x"), ("B", "wxyz"), ("C", "x")))
-    found = scoring.choose_most_likely(problem, [-3.9, -4.0, -3.9])
+    found = scoring.select_most_likely_choice(problem, [-3.9, -4.0, -3.9])
     assert (found.chosen, found.right, found.chosen_normalised, found.right_normalised) == ("A", False, "B", True)
 
 

@@ -77,7 +77,7 @@ def test_levels_are_told_apart_where_there_are_several():
 def test_agreement_by_hand():
     """By the box nothing is right: it agrees where the suite's own way finds a wrong answer."""
     own = result("sft", [1, 0, 0, 0])
-    assert measuring.compare_extraction_methods(own.answers) == {"qwen": (0.25, 1.0), "box": (0.0, 0.75)}
+    assert measuring.compute_extraction_method_shares(own.answers) == {"qwen": (0.25, 1.0), "box": (0.0, 0.75)}
 
 
 def test_a_difference_is_that_of_the_command_compare():

@@ -43,11 +43,11 @@ def assert_item_by_item(folder, name, problems, examples, theirs, batch_size=3):
     suite, model = reading.get_suite(name), models.load_model(folder)
     tokenizer = model_files.load_tokenizer(folder)
     asked = likelihood.encode_contexts_and_choices(suite, tokenizer, problems, examples)
-    ours = list(likelihood.compute_choice_log_likelihoods(model, asked, 0, batch_size))
+    ours = list(likelihood.iterate_choice_log_likelihoods(model, asked, 0, batch_size))
     assert len(ours) == len(theirs)
     for problem, own, judged in zip(problems, ours, theirs, strict=True):
         assert own == pytest.approx(judged["log_likelihoods"], abs=2e-3), problem.question
-        chosen = scoring.choose_most_likely(problem, own)
+        chosen = scoring.select_most_likely_choice(problem, own)
         assert (chosen.right, chosen.right_normalised) == (judged["acc"], judged["acc_norm"])
 
 

@@ -26,7 +26,7 @@ def test_suites_are_known_and_their_files_read(tmp_path, cell, expected):
     whole = {"policy": "sft", "suite": "gsm8k", "revision": None, "shots": 0, "samples": 0, **cell}
     configs = given(benchmarks={"folder": str(tmp_path), "cells": {"one": whole}})
     assert expected in fault(configs, {"sft", "benchmarks@one"})
-    [line] = user_files.check_user_files(configs, {"sft"})
+    [line] = user_files.iterate_user_file_checks(configs, {"sft"})
     assert expected in line
 
 

@@ -113,7 +113,7 @@ def test_references_hold_themselves_to_be_right():
     if not SHARED.is_dir():
         pytest.skip(repository.needs("data"))
     with Verifier() as verifier:
-        readable = scoring.validate_reference_answers(
+        readable = scoring.judge_reference_answers(
             SUITES["minerva_math"], reading.load_suite_problems("minerva_math", SHARED, None), verifier
         )
     assert (len(readable), readable.count(False)) == (272, 3)

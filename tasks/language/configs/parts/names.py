@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
-from tasks.common.config_faults import suggest_closest_name
+from tasks.common.config_faults import format_closest_name_hint
 from tasks.language.configs.parts.python_rewards import BY_MODEL, PYTHON_REWARD, is_python_reward
 
 FLOW = Path(__file__).parents[2]
@@ -52,7 +52,7 @@ class OneOf:
         names = self.names()
         if name not in names and not (self.functions and is_python_reward(name)):
             raise ValueError(
-                f"expected {' or '.join([*names, *[SUCH_AS] * self.functions])}{suggest_closest_name(name, names)}"
+                f"expected {' or '.join([*names, *[SUCH_AS] * self.functions])}{format_closest_name_hint(name, names)}"
             )
         return name
 

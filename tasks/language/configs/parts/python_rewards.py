@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
-from tasks.common.config_faults import suggest_names
+from tasks.common.config_faults import format_names_hint
 
 # What the model at reward_model_path says: of any kind, or of the objective that the reward is named after.
 BY_MODEL = ("reward_model", "outcome", "process")
@@ -43,7 +43,7 @@ def find_reward_function_fault(root: Path, name: str) -> str:
     if definition is None:
         if function in iterate_bound_names(body):
             return ""
-        return f"{file} has no function {function}{suggest_names(function, [*defined])}"
+        return f"{file} has no function {function}{format_names_hint(function, [*defined])}"
     if isinstance(definition, ast.AsyncFunctionDef):
         return f"{file}:{definition.lineno}: {function} is an async function; expected a plain one"
     return _find_parameter_fault(f"{file}:{definition.lineno}", definition)

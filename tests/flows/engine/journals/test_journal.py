@@ -99,11 +99,11 @@ def test_faults_are_told_once_a_line_for_each_run(tmp_path: Path) -> None:
     (tmp_path / journal.FOLDER).mkdir(parents=True)
     journal.append_recording_faults(tmp_path, {"a": "disk full", "b": "disk full"}, "0123456789")
     journal.append_recording_faults(tmp_path, {"": "no database"}, "9876543210")
-    assert replay_process.collect_recording_problems(tmp_path) == [
+    assert replay_process.pop_recording_problems(tmp_path) == [
         "what MLflow has of run 01234567 is incomplete: disk full",
         "what MLflow has of run 98765432 is incomplete: no database",
     ]
-    assert replay_process.collect_recording_problems(tmp_path) == []
+    assert replay_process.pop_recording_problems(tmp_path) == []
 
 
 RESULT = StageResult("a", "ran", "x", 1.5, "1", "2", Path("/a.log"), {"data/a": "3"}, ("data/b",), "no")
@@ -142,7 +142,7 @@ def test_a_full_disk_is_a_fault_of_the_records_alone(make_toy: Any, monkeypatch:
     toy.stage("a")
     toy.stage("b", "a")
     monkeypatch.setattr(journalled_run, "OURS", "python work.py")  # no command that needs its run in MLflow
-    monkeypatch.setattr(replay_process, "start_recorder_process", lambda root: None)
+    monkeypatch.setattr(replay_process, "start_recorder_unless_running", lambda root: None)
     recorder, follow = JournalledRun(toy.root, "language"), JournalledRun.variables
 
     def full(*_: object) -> int:
@@ -212,7 +212,7 @@ def test_faults_of_other_runs_stay_to_be_told(tmp_path: Path) -> None:
     journal.append_recording_faults(tmp_path, {"a": "x"}, "1")
     journal.append_recording_faults(tmp_path, {"b": "y"}, "2")
     assert [fault["text"] for fault in journal.pop_recording_faults(tmp_path, "1")] == ["x"]
-    assert replay_process.collect_recording_problems(tmp_path) == ["what MLflow has of run 2 is incomplete: y"]
+    assert replay_process.pop_recording_problems(tmp_path) == ["what MLflow has of run 2 is incomplete: y"]
 
 
 def test_what_kills_leave_of_journals_is_deleted_when_it_is_old(tmp_path: Path) -> None:
@@ -237,6 +237,6 @@ def test_a_person_is_told_for_what_it_waits(
         process.start()
         return process
 
-    monkeypatch.setattr(replay_process, "start_recorder_process", start)
+    monkeypatch.setattr(replay_process, "start_recorder_unless_running", start)
     replay_process.wait_for_recorded_runs(tmp_path)
     assert capsys.readouterr().err == ("waits until the last run is recorded\n" if terminal else "")

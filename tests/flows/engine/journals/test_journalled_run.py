@@ -137,7 +137,7 @@ def test_a_journal_makes_the_records_that_the_run_itself_would_have_made(varied:
     assert found.keys() == expected.keys() == {"language", "a", "b", "bad"}
     for name in expected:
         assert found[name] == expected[name], name
-    assert [line.partition(": ")[2] for line in replay_process.collect_recording_problems(toy.root)] == [
+    assert [line.partition(": ")[2] for line in replay_process.pop_recording_problems(toy.root)] == [
         next(result.unrecorded for result in results if result.unrecorded)
     ]
     assert not journal.list_journals(toy.root)
@@ -155,7 +155,7 @@ def test_the_process_that_records_may_be_killed_at_any_time(varied: Any) -> None
     journalled(toy)
     draw = random.Random(int(os.environ.get("SEED_OF_TESTS", 0)))
     for _ in range(3):
-        replay_process.start_recorder_process(toy.root)
+        replay_process.start_recorder_unless_running(toy.root)
         time.sleep(draw.uniform(0.5, 5))
         for folder in Path("/proc").glob("[0-9]*"):
             try:

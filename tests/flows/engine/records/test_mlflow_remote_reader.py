@@ -77,8 +77,8 @@ def test_two_clones_share_one_database(tmp_path: Path, database: sqlite3.Connect
         assert {*index.makers("a" * 32)} == {first.run_id, second.run_id}
         assert index.makers("b" * 32) == []
         assert mlflow_run_lookup.has_unfinished_run(clone.root)
-        assert mlflow_artifacts.fetch_artifact(clone.root, first.run_id, "record.json").is_file()
-        assert not mlflow_artifacts.fetch_artifact(clone.root, first.run_id, "no.json").exists()
+        assert mlflow_artifacts.get_or_fetch_artifact_path(clone.root, first.run_id, "record.json").is_file()
+        assert not mlflow_artifacts.get_or_fetch_artifact_path(clone.root, first.run_id, "no.json").exists()
     third = tmp_path / "third"
     third.mkdir()
     assert mlflow_run_lookup.find_maker_run(third, key, outs) == second.run_id, (
@@ -178,11 +178,11 @@ def test_files_on_another_machine_are_one_line(tmp_path: Path, database: sqlite3
     ):
         FlowRecorder(second, "language")
     mlflow_artifacts._get_listing_cache.cache_clear()
-    mlflow_artifacts._get_download_folder.cache_clear()
+    mlflow_artifacts._create_download_folder_once.cache_clear()
     with pytest.raises(
         PlanError, match=rf"the files of run {first.run_id[:8]} are in .*, which is not on this machine"
     ):
-        mlflow_artifacts.fetch_artifact(second, first.run_id, "record.json")
+        mlflow_artifacts.get_or_fetch_artifact_path(second, first.run_id, "record.json")
 
 
 def test_a_name_with_both_kinds_of_quotes_is_one_line(tmp_path: Path, database: sqlite3.Connection) -> None:

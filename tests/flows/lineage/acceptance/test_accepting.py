@@ -176,7 +176,7 @@ def test_a_kill_after_the_run_cache_and_one_while_mlflow_is_written(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(dvc_entries.Locked, "write_lock", killed)
+        patch.setattr(dvc_entries.Locked, "write_dvc_lock_file", killed)
         with pytest.raises(KeyboardInterrupt):
             accept(audited)
     assert len(accept(audited)) == 6

@@ -48,7 +48,7 @@ def change(toy: Audited, edit: Callable[[dict[str, Any]], object]) -> None:
 
 def seal(toy: Audited, run_id: str) -> None:
     """Seal it anew, as whoever can write the database may."""
-    client: MlflowClient = mlflow_client.open_mlflow_store(toy.root)
+    client: MlflowClient = mlflow_client.open_mlflow_client_after_recording(toy.root)
     client.set_tag(run_id, mlflow_seal.TAG, mlflow_seal.compute_run_seal(toy.root, run_id))
 
 

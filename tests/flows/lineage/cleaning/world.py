@@ -36,7 +36,7 @@ class World:
 
     @cached_property
     def client(self) -> MlflowClient:
-        client: MlflowClient = mlflow_database.open_records_client(self.root)
+        client: MlflowClient = mlflow_database.open_or_create_records_client(self.root)
         return client
 
     @cached_property

@@ -17,7 +17,7 @@ def test_the_command_gets_a_lease_of_the_gpus_that_its_stage_asks_for(
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
     monkeypatch.setattr(resources, "POLL_SECONDS", 0.01)
-    held = devices.lease_devices(["7"], 1, "sft of /other (pid 1 on host)")
+    held = devices.try_lease_devices(["7"], 1, "sft of /other (pid 1 on host)")
     assert held is not None
     said = []
 

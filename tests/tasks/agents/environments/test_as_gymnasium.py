@@ -9,7 +9,7 @@ from gymnasium.utils.env_checker import check_env
 from tasks.agents.environments import as_gymnasium
 from tasks.agents.environments.as_gymnasium import Described, TextGame, hash_game_code
 from tasks.agents.environments.protocol import Turn
-from tasks.agents.environments.splits import assign_split
+from tasks.agents.environments.splits import compute_opening_split
 from tasks.agents.environments.vectors import GameReader
 from tests.tasks.agents.small import NONE
 
@@ -40,7 +40,7 @@ def test_a_seed_is_a_game_of_the_split_test():
     for seed in range(20):
         env.reset(seed=seed)
         openings.append(str(env.game.opening))
-        assert assign_split(env.game.opening) == "test"
+        assert compute_opening_split(env.game.opening) == "test"
     assert len({*openings}) > 10
     assert isinstance(env, gymnasium.Env)
 

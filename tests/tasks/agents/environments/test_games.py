@@ -8,7 +8,7 @@ import pytest
 from tasks.agents.environments import games as module
 from tasks.agents.environments.games import KINDS, iterate_games
 from tasks.agents.environments.protocol import SettingError
-from tasks.agents.environments.splits import BUCKETS, assign_split
+from tasks.agents.environments.splits import BUCKETS, compute_opening_split
 
 SPLITS = ("train", "validation", "test")
 
@@ -45,7 +45,7 @@ class Same:
 
 def test_games_that_all_open_alike_end_the_search_for_other_splits(monkeypatch):
     monkeypatch.setattr(module, "KINDS", {"same": Same})
-    own = assign_split(Same({}).reset(0))
+    own = compute_opening_split(Same({}).reset(0))
     for split in SPLITS:
         if split == own:
             assert next(iterate_games("same", {}, split, 5)).seed == 5

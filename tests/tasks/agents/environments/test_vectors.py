@@ -5,7 +5,7 @@ import zlib
 import numpy as np
 import pytest
 
-from tasks.agents.environments.vectors import GameReader, compute_observation_size, hash_bag_of_words
+from tasks.agents.environments.vectors import GameReader, compute_hashed_bag_of_words, compute_observation_size
 
 
 def place(term, features):
@@ -18,9 +18,9 @@ def test_a_bag_holds_words_and_pairs_of_neighbours():
     for term, times in {"take": 1, "red": 2, "key": 1, "take red": 1, "red key": 1, "key red": 1}.items():
         bucket, sign = place(term, 1000)
         expected[bucket] += sign * times
-    assert hash_bag_of_words("Take RED-key, red!", 1000).tolist() == expected.tolist()
+    assert compute_hashed_bag_of_words("Take RED-key, red!", 1000).tolist() == expected.tolist()
     assert np.abs(expected).sum() == 7, "no two of these terms share a bucket, so the signs hide nothing"
-    assert hash_bag_of_words("", 5).tolist() == [0] * 5
+    assert compute_hashed_bag_of_words("", 5).tolist() == [0] * 5
 
 
 def test_the_hash_is_the_same_everywhere():
@@ -28,17 +28,17 @@ def test_the_hash_is_the_same_everywhere():
 
     Its last bit is 1, so the sign is +; without that bit it ends with the bits 100, so the bucket of 8 is 4.
     """
-    assert hash_bag_of_words("key", 8).tolist() == [0, 0, 0, 0, 1.0, 0, 0, 0]
+    assert compute_hashed_bag_of_words("key", 8).tolist() == [0, 0, 0, 0, 1.0, 0, 0, 0]
 
 
 def test_an_observation_is_what_was_read_what_was_said_and_what_came_before():
     features, decay = 64, 0.5
     reader = GameReader(features, decay)
     first, second, third = reader.read("a hall"), reader.read("you go", "go east"), reader.read("a lamp", "take lamp")
-    hall, go, lamp = (hash_bag_of_words(text, features) for text in ("a hall", "you go", "a lamp"))
+    hall, go, lamp = (compute_hashed_bag_of_words(text, features) for text in ("a hall", "you go", "a lamp"))
     east, take, nothing = (
-        hash_bag_of_words("go east", features),
-        hash_bag_of_words("take lamp", features),
+        compute_hashed_bag_of_words("go east", features),
+        compute_hashed_bag_of_words("take lamp", features),
         np.zeros(features),
     )
     for seen, parts in (
@@ -57,5 +57,5 @@ def test_without_decay_nothing_is_forgotten_and_with_decay_0_all_but_the_last_tu
     for text in ("one", "two", "three"):
         seen = reader.read(text)
     memory = seen[64:96]
-    expected = hash_bag_of_words("two", 32) + (hash_bag_of_words("one", 32) if decay else 0)
+    expected = compute_hashed_bag_of_words("two", 32) + (compute_hashed_bag_of_words("one", 32) if decay else 0)
     assert memory.tolist() == expected.tolist()

@@ -16,7 +16,7 @@ OTHERWISE = ("Llama 2", "Mistral", "Qwen 3")
 def whole(words, *said):
     messages = [{"role": ("user", "assistant")[number % 2], "content": text} for number, text in enumerate(said)]
     return words.apply_chat_template(
-        messages, chat_template=chat.get_fixed_date_template(words), add_generation_prompt=True
+        messages, chat_template=chat.build_fixed_date_template(words), add_generation_prompt=True
     )["input_ids"]
 
 

@@ -40,7 +40,7 @@ def measurement(monkeypatch):
 
 def choose_in_a_new_process():
     matmul_backend._load_or_measure_choice.cache_clear()
-    return matmul_backend.get_matmul_library()
+    return matmul_backend.get_or_measure_matmul_library()
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_a_torch_without_onednn_computes_by_itself():
 @pytest.mark.parametrize(("result", "expected"), [(FASTER, "onednn"), (SLOWER, "torch")])
 def test_the_choice_is_kept_for_later_processes(file, measurement, result, expected):
     measurement.result = result
-    assert matmul_backend.get_matmul_library() == expected
+    assert matmul_backend.get_or_measure_matmul_library() == expected
     assert [*json.loads(file.read_text()).values()] == [expected]
     measurement.result = SLOWER if result is FASTER else FASTER
     assert choose_in_a_new_process() == expected
@@ -121,7 +121,7 @@ def test_processors_of_one_name_are_told_apart(monkeypatch, tmp_path):
 def test_a_torn_or_foreign_file_is_measured_anew(file, measurement, content):
     file.parent.mkdir()
     file.write_bytes(content.replace(b"MACHINE", matmul_backend._describe_machine().encode()))
-    assert matmul_backend.get_matmul_library() == "onednn"
+    assert matmul_backend.get_or_measure_matmul_library() == "onednn"
     assert json.loads(file.read_text()) == {matmul_backend._describe_machine(): "onednn"}
     assert choose_in_a_new_process() == "onednn"
     assert measurement.count == 1
@@ -129,14 +129,14 @@ def test_a_torn_or_foreign_file_is_measured_anew(file, measurement, content):
 
 def test_the_variable_goes_before_what_is_kept(file, measurement, monkeypatch):
     monkeypatch.setenv("POSTTRAIN_PRODUCTS", "torch")
-    assert matmul_backend.get_matmul_library() == "torch"
+    assert matmul_backend.get_or_measure_matmul_library() == "torch"
     assert not file.parent.exists()
     assert measurement.count == 0
 
 
 def test_where_nothing_can_be_kept_nothing_is_measured(file, measurement):
     file.parent.write_text("a file, where the folder should be")
-    assert matmul_backend.get_matmul_library() == "torch"
+    assert matmul_backend.get_or_measure_matmul_library() == "torch"
     assert measurement.count == 0
 
 
@@ -146,14 +146,14 @@ def test_an_account_without_a_home_has_torchs_products(measurement, monkeypatch)
 
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setattr(Path, "home", home)
-    assert matmul_backend.get_matmul_library() == "torch"
+    assert matmul_backend.get_or_measure_matmul_library() == "torch"
     assert measurement.count == 0
 
 
 def test_a_home_that_does_not_exist_is_not_made(measurement, monkeypatch, tmp_path):
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    assert matmul_backend.get_matmul_library() == "torch"
+    assert matmul_backend.get_or_measure_matmul_library() == "torch"
     assert measurement.count == 0
     assert not (tmp_path / "home").exists()
 
@@ -166,9 +166,9 @@ def test_a_cache_folder_that_is_no_absolute_path_is_ignored(monkeypatch, tmp_pat
 
 def test_a_measurement_that_fails_is_made_again_by_the_next_process(file, monkeypatch):
     monkeypatch.setattr(matmul_backend, "_measure_in_subprocess", lambda: subprocess.run(["false"], check=True))
-    assert matmul_backend.get_matmul_library() == "torch"
+    assert matmul_backend.get_or_measure_matmul_library() == "torch"
     monkeypatch.setattr(matmul_backend, "_measure_in_subprocess", lambda: FASTER)
-    assert matmul_backend.get_matmul_library() == "torch", "this process has computed by it"
+    assert matmul_backend.get_or_measure_matmul_library() == "torch", "this process has computed by it"
     assert choose_in_a_new_process() == "onednn"
 
 
@@ -190,7 +190,7 @@ def lock(*arguments, plain=fcntl.flock):
     plain(*arguments)
 
 matmul_backend._measure_in_subprocess, fcntl.flock = measure, lock
-print(matmul_backend.get_matmul_library())
+print(matmul_backend.get_or_measure_matmul_library())
 """
 
 

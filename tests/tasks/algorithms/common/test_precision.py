@@ -3,7 +3,12 @@
 import pytest
 import torch
 
-from tasks.algorithms.common.precision import TrainedWeights, get_master_weight, restore_full_precision, set_precision
+from tasks.algorithms.common.precision import (
+    TrainedWeights,
+    convert_weights_to_precision,
+    get_master_weight,
+    restore_full_precision,
+)
 from tasks.algorithms.language import sft
 from tasks.algorithms.language.completions import compute_token_logps
 from tasks.algorithms.language.critic import Critic
@@ -19,7 +24,7 @@ RESPONSES = completions([[3, 4], [3, 4], [5]], [[7, 2], [8, 9, 10, 2], [6, 2]], 
 
 def losses(precision, rate, kind="adamw", steps=30):
     model = llama(initializer_range=0.1, num_hidden_layers=1)
-    set_precision(model, precision)
+    convert_weights_to_precision(model, precision)
     return [
         row["loss"] for row in sft.fit(model, [BATCH] * steps, make_optimizer(model, rate, steps, clip=1.0, kind=kind))
     ]
@@ -29,7 +34,7 @@ def fall(precision, rate, kind, steps=25):
     """By how much the loss of the trained weights, in fp32, is below that of the weights before."""
     model = llama(initializer_range=0.1, num_hidden_layers=1)
     before = loss_in_fp32(model)
-    set_precision(model, precision)
+    convert_weights_to_precision(model, precision)
     list(sft.fit(model, [BATCH] * steps, make_optimizer(model, rate, steps, clip=1.0, kind=kind)))
     restore_full_precision(model)
     return before - loss_in_fp32(model.float())
@@ -64,7 +69,7 @@ def test_without_masters_updates_below_the_resolution_are_lost(kind):
 @pytest.mark.parametrize("make", ARCHITECTURES.values())
 def test_what_is_kept_in_which_type(make):
     model, same = make(), make()
-    set_precision(model, "bf16")
+    convert_weights_to_precision(model, "bf16")
     optimizer = make_optimizer(model, 0.01, 4, clip=1.0, kind="muon")
     list(sft.fit(model, [BATCH] * 2, optimizer))
     moments = {name: value for name, value in optimizer.state_dict().items() if value.dim()}
@@ -83,14 +88,14 @@ def test_what_is_kept_in_which_type(make):
 
 def test_masters_begin_at_the_unrounded_weights():
     model, before = llama(), llama().state_dict()
-    set_precision(model, "bf16")
+    convert_weights_to_precision(model, "bf16")
     restore_full_precision(model)
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
 def test_without_masters_everything_is_bfloat16():
     model = llama()
-    set_precision(model, "pure_bf16")
+    convert_weights_to_precision(model, "pure_bf16")
     optimizer = make_optimizer(model, 0.01, 4, clip=1.0, kind="muon")
     list(sft.fit(model, [BATCH] * 2, optimizer))
     assert {p.dtype for p in model.parameters()} == {torch.bfloat16}
@@ -100,7 +105,7 @@ def test_without_masters_everything_is_bfloat16():
 def test_gradients_of_parts_are_summed_in_fp32():
     """1 + 2^-10 is no bfloat16 number: summed there the second part would be lost."""
     layer = torch.nn.Linear(1, 1, bias=False)
-    set_precision(layer, "bf16")
+    convert_weights_to_precision(layer, "bf16")
     for gradient in (1.0, 2.0**-10):
         layer.weight.sum().mul(gradient).backward()
     assert get_master_weight(layer.weight).grad.item() == 1 + 2.0**-10
@@ -110,7 +115,7 @@ def test_gradients_of_parts_are_summed_in_fp32():
 def test_a_loaded_training_goes_on_to_the_same_bits(precision):
     def made():
         model = llama()
-        set_precision(model, precision)
+        convert_weights_to_precision(model, precision)
         return TrainedWeights(model), make_optimizer(model, 1e-3, 6, clip=1.0)
 
     def go_on(weights, optimizer, steps):
@@ -134,7 +139,7 @@ def test_a_loaded_training_goes_on_to_the_same_bits(precision):
 def test_only_trained_weights_are_kept():
     model = llama()
     model.model.embed_tokens.weight.requires_grad_(False)
-    set_precision(model, "bf16")
+    convert_weights_to_precision(model, "bf16")
     assert model.model.embed_tokens.weight.dtype == torch.bfloat16
     assert get_master_weight(model.model.embed_tokens.weight) is model.model.embed_tokens.weight, "it is never updated"
     assert "model.embed_tokens.weight" not in TrainedWeights(model).state_dict()
@@ -155,14 +160,14 @@ def test_log_probabilities_scores_and_values_are_fp32_and_near(make):
     have it.
     """
     model, rounded = make(), make()
-    set_precision(rounded, "pure_bf16")
+    convert_weights_to_precision(rounded, "pure_bf16")
     with torch.no_grad():
         exact, found = compute_token_logps(model, RESPONSES), compute_token_logps(rounded, RESPONSES)
     assert found.dtype == torch.float32
     torch.testing.assert_close(found, exact, rtol=0.0, atol=0.1)
     critic = Critic(rounded)
     torch.nn.init.normal_(critic.head.weight)
-    set_precision(critic, "bf16")
+    convert_weights_to_precision(critic, "bf16")
     assert critic.head.weight.dtype == torch.bfloat16
     values = critic(RESPONSES)
     assert values.dtype == torch.float32
@@ -171,7 +176,7 @@ def test_log_probabilities_scores_and_values_are_fp32_and_near(make):
 
 def test_scores_of_a_head_are_not_rounded():
     scorer = llama_scorer()
-    set_precision(scorer, "pure_bf16")
+    convert_weights_to_precision(scorer, "pure_bf16")
     found = score_responses(scorer, RESPONSES)
     assert found.dtype == torch.float32
     assert not torch.equal(found, found.bfloat16().float())
@@ -185,7 +190,7 @@ def test_keys_and_values_are_sampled_with_in_bfloat16(monkeypatch):
         cache, "_copy_into_larger_buffer", lambda *given: types.add((made := with_room(*given)).dtype) or made
     )
     model = llama()
-    set_precision(model, "bf16")
+    convert_weights_to_precision(model, "bf16")
     drawn = next(
         sample_rollouts(
             model, [[3], [4]], samples=3, max_new_tokens=4, temperature=1.0, end_tokens=(), seed=0, batch_size=2

@@ -40,7 +40,7 @@ def in_shares(rank, lengths, full, tokens):
         rows = (mine > t).nonzero().squeeze(1)
         for row, value in zip(rows.tolist(), uniform(rows).squeeze(1).tolist(), strict=True):
             drawn[row].append(value)
-        uniform.go_on((mine > t + 1).nonzero().squeeze(1))
+        uniform.mark_continuing_rows((mine > t + 1).nonzero().squeeze(1))
     uniform.finish(tokens - (int(mine.max()) if len(mine) else 0))
     return drawn
 

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from safetensors.torch import load, save
 
 from tasks.algorithms.common import distributed
-from tasks.algorithms.common.precision import TrainedWeights, set_precision
-from tasks.algorithms.common.zero_partition import assign_owners
+from tasks.algorithms.common.precision import TrainedWeights, convert_weights_to_precision
+from tasks.algorithms.common.zero_partition import compute_weight_owners
 from tests.tasks.optimizers import make_optimizer
 from tests.tasks.ranks import in_ranks
 from tests.tasks.tiny import llama
@@ -20,7 +20,7 @@ def test_each_weight_has_an_owner_and_none_has_much_more_than_another(sizes, ran
     weights = [torch.empty(size) for size in sizes]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(distributed, "get_world_size", lambda: ranks)
-        found = assign_owners(weights)
+        found = compute_weight_owners(weights)
     held = [sum(size for size, owner in zip(sizes, found, strict=True) if owner == rank) for rank in range(ranks)]
     assert sum(held) == sum(sizes)
     assert max(held) - min(held) <= max(sizes, default=0)
@@ -37,7 +37,7 @@ def train_in(ranks, precision="fp32", optimizer="adamw", make=llama):
 
 def train(model, rank, precision, optimizer):
     """Four steps with gradients of this rank's own; then two more after loading what was there after the second."""
-    set_precision(model, precision)
+    convert_weights_to_precision(model, precision)
     weights = TrainedWeights(model)
     found = make_optimizer(model, learning_rate=0.01, steps=4, clip=1.0, kind=optimizer)
     numbers = torch.Generator().manual_seed(rank)

@@ -5,9 +5,9 @@ from hypothesis import strategies as st
 
 from tasks.algorithms.language.advantages import (
     compute_reward_increments,
+    compute_reward_spread_mask,
     gae,
     group_advantages,
-    has_reward_spread,
     masked_mean,
     put_scores_at_last_token,
     reward_to_go,
@@ -161,9 +161,9 @@ def test_order_and_other_groups_do_not_matter(kind):
 
 
 def test_spread_by_hand():
-    assert has_reward_spread(EARNED, OWNER).tolist() == [True, True, False]
+    assert compute_reward_spread_mask(EARNED, OWNER).tolist() == [True, True, False]
     tenths = torch.full((8,), 0.1)
-    assert not has_reward_spread(tenths, torch.zeros(8, dtype=torch.long)).any(), (
+    assert not compute_reward_spread_mask(tenths, torch.zeros(8, dtype=torch.long)).any(), (
         "their mean is not 0.1 in floating point"
     )
     assert not group_advantages(tenths, torch.zeros(8, dtype=torch.long), "standardized").any()

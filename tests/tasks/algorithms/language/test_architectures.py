@@ -10,7 +10,7 @@ import torch
 from tasks.algorithms.language import rollouts, shared_prompts
 from tasks.algorithms.language.completions import compute_token_logps
 from tasks.common import models
-from tasks.language.training.architectures import check_model
+from tasks.language.training.architectures import check_shared_prompt_sampling
 from tests.tasks.architectures import SHAPES, SLIDING, VOCABULARY, WINDOW
 from tests.tasks.chats import chat_tokenizer
 
@@ -89,7 +89,7 @@ def test_the_window_matters(name):
 @pytest.mark.parametrize("name", SHAPES)
 def test_saved_and_loaded_it_samples_the_same(name, tmp_path):
     model, words = SHAPES[name](), chat_tokenizer("ChatML")
-    check_model(name, model)
+    check_shared_prompt_sampling(name, model)
     models.save_model(model, words, tmp_path)
     loaded = models.load_model(tmp_path)
     assert type(loaded) is type(model)

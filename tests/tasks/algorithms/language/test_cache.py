@@ -6,7 +6,11 @@ from transformers import MistralConfig, MistralForCausalLM
 from transformers.cache_utils import DynamicCache, DynamicLayer
 
 from tasks.algorithms.language import rollouts
-from tasks.algorithms.language.cache import RoomyLayer, list_unsupported_cache_layers, reserve_cache_room
+from tasks.algorithms.language.cache import (
+    RoomyLayer,
+    list_unsupported_cache_layers,
+    select_rows_and_reserve_cache_room,
+)
 from tests.tasks.architectures import SHAPES, SLIDING
 from tests.tasks.tiny import ARCHITECTURES, SIZES, llama
 
@@ -56,7 +60,7 @@ def test_samples_are_those_with_transformers_own_cache(architecture, temperature
 def test_only_plain_layers_are_replaced():
     def kinds(model):
         cache = model(torch.tensor([PROMPTS[0]]), use_cache=True).past_key_values
-        reserve_cache_room(cache, torch.tensor([0, 0]), 3)
+        select_rows_and_reserve_cache_room(cache, torch.tensor([0, 0]), 3)
         assert all(len(layer.keys) == 2 for layer in cache.layers), "each is repeated"
         return {type(layer) is RoomyLayer for layer in cache.layers}
 
@@ -73,7 +77,7 @@ def layers(rows, room):
     ours, theirs = DynamicCache(), DynamicCache()
     for cache in (ours, theirs):
         cache.update(*states(2, 4, 0), 0)
-    reserve_cache_room(ours, rows, room)
+    select_rows_and_reserve_cache_room(ours, rows, room)
     theirs.batch_select_indices(rows)
     assert type(theirs.layers[0]) is DynamicLayer
     return ours.layers[0], theirs.layers[0]

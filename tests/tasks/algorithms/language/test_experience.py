@@ -10,7 +10,7 @@ from tasks.algorithms.language.accumulation import cut_into_micro_batches
 from tasks.algorithms.language.completions import make_completions
 from tasks.algorithms.language.experience import (
     Experience,
-    check_rewards,
+    check_rewards_and_logps,
     summarise_samples,
 )
 from tests.tasks.bandits import Table, collector, expected_reward, graded, probabilities, with_end
@@ -65,10 +65,10 @@ def test_means_are_of_the_rewards_that_are_there():
 
 @pytest.mark.parametrize("bad", [float("inf"), -float("inf")])
 def test_a_reward_must_be_finite_or_none(bad):
-    check_rewards(replace(EXPERIENCE, rewards=torch.tensor([1.0, 0.0, float("nan"), float("nan")])))
+    check_rewards_and_logps(replace(EXPERIENCE, rewards=torch.tensor([1.0, 0.0, float("nan"), float("nan")])))
     rewards = torch.tensor([1.0, 0.0, bad, bad])
     with pytest.raises(TrainingError, match=rf"the reward of response 2 is {bad:g} \(2 of 4 are"):
-        check_rewards(Experience(BATCH, LOGPS, rewards, EXPERIENCE.ended))
+        check_rewards_and_logps(Experience(BATCH, LOGPS, rewards, EXPERIENCE.ended))
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
@@ -82,7 +82,7 @@ def test_a_policy_without_probabilities_has_diverged():
     logps = LOGPS.clone()
     logps[1, 1] = float("nan")
     with pytest.raises(TrainingError, match=r"the log-probability of a batch's samples is nan: training has div"):
-        check_rewards(Experience(BATCH, logps, EXPERIENCE.rewards, EXPERIENCE.ended))
+        check_rewards_and_logps(Experience(BATCH, logps, EXPERIENCE.rewards, EXPERIENCE.ended))
 
 
 def test_parts_are_of_like_length_and_hold_every_row_once():

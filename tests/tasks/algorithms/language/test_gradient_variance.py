@@ -5,7 +5,7 @@ from tasks.algorithms.language import reinforce
 from tasks.algorithms.language.completions import compute_token_logps, make_completions
 from tasks.algorithms.language.critic import Critic
 from tasks.algorithms.language.experience import Experience
-from tasks.algorithms.language.policy_gradient import gradient_variance
+from tasks.algorithms.language.policy_gradient import estimate_gradient_variance
 from tasks.algorithms.language.reinforce import ReinforceSettings, RunningMean
 from tests.tasks.bandits import PROMPTS, Still, Table, collector, graded
 from tests.tasks.optimizers import make_optimizer
@@ -62,7 +62,7 @@ MANY = make_completions(
 def test_the_variance_of_the_gradient_by_brute_force(count, parts):
     policy, generator = llama(1), torch.Generator().manual_seed(0)
     advantages = {name: torch.randn(10, 3, generator=generator) for name in ("one", "other")}
-    found = gradient_variance(policy, MANY, advantages, count, 1.0)
+    found = estimate_gradient_variance(policy, MANY, advantages, count, 1.0)
     assert all(p.grad is None for p in policy.parameters()), "the update's gradient is left alone"
     for name, values in advantages.items():
         expected = brute_force(policy, MANY, values * MANY.mask, parts)
@@ -73,7 +73,7 @@ def test_the_variance_of_the_gradient_by_brute_force(count, parts):
 def test_parts_that_agree_have_no_variance():
     policy = llama(1)
     twice = make_completions([[3], [3]], [0, 1], [[1, 2], [1, 2]], pad=2)
-    found = gradient_variance(policy, twice, {"none": torch.ones(2, 2)}, 2, 1.0)
+    found = estimate_gradient_variance(policy, twice, {"none": torch.ones(2, 2)}, 2, 1.0)
     size = sum(
         g.square().sum() for g in torch.autograd.grad(compute_token_logps(policy, twice).sum(), policy.parameters())
     )

@@ -12,7 +12,7 @@ from tasks.algorithms.language.policy_gradient import (
     Totals,
     aggregate_loss,
     clipped_policy_loss,
-    importance_weights,
+    compute_capped_importance_weights,
 )
 
 AGGREGATIONS = ["grpo", "bnpo", "dr_grpo", "dapo"]
@@ -189,10 +189,10 @@ def test_other_estimators_in_the_loss_by_hand():
 
 def test_importance_weights_by_hand():
     trained, sampled = torch.tensor([0.5, 0.1, 0.9, 0.2]).log(), torch.tensor([0.25, 0.4, 0.1, 0.2]).log()
-    found = importance_weights(trained.requires_grad_(), sampled, 3.0)
+    found = compute_capped_importance_weights(trained.requires_grad_(), sampled, 3.0)
     torch.testing.assert_close(found, torch.tensor([2.0, 0.25, 3.0, 1.0]))
     assert not found.requires_grad
-    assert importance_weights(torch.tensor(-1.0), torch.tensor(-999.0), 1e30).isfinite()
+    assert compute_capped_importance_weights(torch.tensor(-1.0), torch.tensor(-999.0), 1e30).isfinite()
 
 
 def test_weights_are_on_the_reward_s_part_of_the_loss_by_hand():
@@ -215,6 +215,8 @@ def test_weights_make_the_gradient_that_of_the_policy():
         return found
 
     wanted = gradient(logits.softmax(0), lambda leaf: 1.0)
-    corrected = gradient(sampler.exp(), lambda leaf: importance_weights(leaf.log_softmax(0), sampler, 100.0))
+    corrected = gradient(
+        sampler.exp(), lambda leaf: compute_capped_importance_weights(leaf.log_softmax(0), sampler, 100.0)
+    )
     torch.testing.assert_close(corrected, wanted)
     assert (gradient(sampler.exp(), lambda leaf: 1.0) - wanted).abs().max() > 0.05

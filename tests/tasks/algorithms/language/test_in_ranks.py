@@ -66,7 +66,7 @@ def of_sft(models, accumulate=2):
     optimizer = Noting(models[0])
     rows = list(sft.fit(models[0], [DEMONSTRATIONS], optimizer, accumulate))
     held_out = [DEMONSTRATIONS.rows(torch.tensor(some), 12) for some in ([0, 1], [2], [3, 4])]
-    return [*rows, sft.evaluate_held_out_loss(models[0], held_out)], optimizer.gradients
+    return [*rows, sft.measure_held_out_loss_and_accuracy(models[0], held_out)], optimizer.gradients
 
 
 def of_dpo(models, accumulate=1):
@@ -89,7 +89,12 @@ def of_reward_model(models, accumulate=1):
         likelihood=1.0,
         accumulate=accumulate,
     )
-    rows = [*fit, reward_model_checks.beats_corrupted(models[0], [PAIRS, PAIRS], 16, torch.Generator().manual_seed(0))]
+    rows = [
+        *fit,
+        reward_model_checks.measure_wins_over_corruptions(
+            models[0], [PAIRS, PAIRS], 16, torch.Generator().manual_seed(0)
+        ),
+    ]
     return rows, [reward_model.score_batches(models[0], [RESPONSES, RESPONSES]), *optimizer.gradients]
 
 

@@ -42,13 +42,15 @@ def test_losses_by_hand():
 
 def test_a_step_is_right_where_its_likeliest_class_is_its_label():
     logits = torch.tensor([[2.0, 0.0, 1.0], [0.0, 0.0, 1.0], [0.0, 3.0, 1.0]])
-    assert labelled_reward_model.is_prediction_right(logits, torch.tensor([BAD, BAD, NEUTRAL])).tolist() == [
+    assert labelled_reward_model.compute_right_prediction_mask(logits, torch.tensor([BAD, BAD, NEUTRAL])).tolist() == [
         True,
         False,
         True,
     ]
     logits = torch.tensor([[0.2], [0.2], [-0.2]])
-    assert labelled_reward_model.is_prediction_right(logits, torch.tensor([[1.0], [0.0], [0.0]])).tolist() == [
+    assert labelled_reward_model.compute_right_prediction_mask(
+        logits, torch.tensor([[1.0], [0.0], [0.0]])
+    ).tolist() == [
         True,
         False,
         True,
@@ -196,15 +198,15 @@ def test_it_is_learnt_which_steps_are_bad(kind, steps, learning_rate):
     train, held_out = batch(cases[:130]), batch(cases[130:])
     if kind == "head":
         model = llama_scorer(num_labels=3, initializer_range=0.1, num_hidden_layers=1)
-        reward_model.initialise_head(model, torch.Generator().manual_seed(0))
+        reward_model.initialise_score_head(model, torch.Generator().manual_seed(0))
     else:
         model = by_log_probabilities(initializer_range=0.1, num_hidden_layers=1)
     rows = list(
         labelled_reward_model.fit(model, [train] * steps, make_optimizer(model, learning_rate, steps, clip=1.0))
     )
     found = labelled_reward_model.predict_label_logits(model, [held_out])
-    accuracy = labelled_reward_model.is_prediction_right(found, held_out.target[held_out.at]).float().mean()
-    first = labelled_reward_model.is_prediction_right(found[::2], held_out.target[held_out.at][::2])
+    accuracy = labelled_reward_model.compute_right_prediction_mask(found, held_out.target[held_out.at]).float().mean()
+    first = labelled_reward_model.compute_right_prediction_mask(found[::2], held_out.target[held_out.at][::2])
     assert rows[0]["loss"] > 3 * rows[-1]["loss"]
     assert accuracy > 0.9
     assert first.float().mean() > 0.85

@@ -201,16 +201,16 @@ def test_the_likelihood_of_chosen_answers_by_hand():
 
 def test_the_head_starts_at_one_over_the_root_of_the_width():
     model = llama_scorer(hidden_size=1024, intermediate_size=8, num_hidden_layers=1)
-    reward_model.initialise_head(model, torch.Generator().manual_seed(0))
+    reward_model.initialise_score_head(model, torch.Generator().manual_seed(0))
     assert model.score.weight.std().item() == pytest.approx(1 / sqrt(1025), rel=0.1)
     first = model.score.weight.clone()
-    reward_model.initialise_head(model, torch.Generator().manual_seed(0))
+    reward_model.initialise_score_head(model, torch.Generator().manual_seed(0))
     assert torch.equal(first, model.score.weight)
 
 
 def test_calibration_by_hand():
     """Seen from the higher-scored side: margins 0.1 and -0.2 in the first bin, 2 and 3 in the second."""
-    low, high = reward_model_checks.calibration(torch.tensor([3.0, -0.2, 0.1, 2.0]), bins=2)
+    low, high = reward_model_checks.compute_calibration_bins(torch.tensor([3.0, -0.2, 0.1, 2.0]), bins=2)
 
     def sigmoid(d):
         return 1 / (1 + exp(-d))
@@ -246,7 +246,7 @@ def test_it_learns_a_preference_and_a_random_head_has_not():
     order = torch.randperm(len(cases), generator=torch.Generator().manual_seed(0)).tolist()
     train, held_out = (echoes([cases[i] for i in part]) for part in (order[:130], order[130:]))
     model = llama_scorer(initializer_range=0.1, num_hidden_layers=1)
-    reward_model.initialise_head(model, torch.Generator().manual_seed(0))
+    reward_model.initialise_score_head(model, torch.Generator().manual_seed(0))
     untrained = (margins(model, held_out) > 0).float().mean().item()
     assert 0.3 < untrained < 0.7
     rows = list(
@@ -279,5 +279,7 @@ def test_beats_corrupted_by_hand(monkeypatch):
     monkeypatch.setattr(reward_model_checks, "score_responses", lambda _, responses: responses.mask.sum(1).float())
     batch = completions([[3], [3], [4], [4]], [[7, 8, 9, 2], [7, 2], [6, 2], [5, 6, 2]], pad=2)
     pairs = [ranking(batch.rows(torch.tensor(rows)), [(0, 1)]) for rows in ((0, 1), (2, 3))]
-    found = reward_model_checks.beats_corrupted(torch.nn.Linear(1, 1), pairs, 16, torch.Generator().manual_seed(0))
+    found = reward_model_checks.measure_wins_over_corruptions(
+        torch.nn.Linear(1, 1), pairs, 16, torch.Generator().manual_seed(0)
+    )
     assert found == {"cut_off": 1.0, "unending": 0.0, "shuffled": 0.0, "random_tokens": 0.0}

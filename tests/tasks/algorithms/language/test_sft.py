@@ -50,7 +50,7 @@ def test_no_gradient_comes_from_the_prompt_or_the_padding():
 
 def test_evaluation_counts_tokens_not_batches():
     batches = [make_sequence_batch([[0]], [[1]], pad=END), make_sequence_batch([[1]], [[1, 1, END]], pad=END)]
-    found = sft.evaluate_held_out_loss(Bigrams(BIGRAMS), batches)
+    found = sft.measure_held_out_loss_and_accuracy(Bigrams(BIGRAMS), batches)
     assert found["eval_loss"] == pytest.approx(-(log(0.3) + 2 * log(0.6) + log(0.3)) / 4)
     assert found["eval_mean_token_accuracy"] == pytest.approx(2 / 4)
     means = (-log(0.3) - (2 * log(0.6) + log(0.3)) / 3) / 2
@@ -74,7 +74,7 @@ def test_it_learns_an_answer_and_to_stop():
     assert len(rows) == 60
     assert set(rows[0]) == {"loss", "mean_token_accuracy", "grad_norm", "learning_rate"}
     assert rows[0]["loss"] > 2
-    assert sft.evaluate_held_out_loss(model, [batch])["eval_mean_token_accuracy"] == 1
+    assert sft.measure_held_out_loss_and_accuracy(model, [batch])["eval_mean_token_accuracy"] == 1
     assert not model.training
     [drawn] = rollouts.sample_rollouts(
         model, asked, samples=1, max_new_tokens=6, temperature=0.0, end_tokens={15}, seed=0, batch_size=8
@@ -90,7 +90,9 @@ def test_dropout_is_on_in_training_only():
     losses = {round(row["loss"], 4) for row in sft.fit(model, [batch] * 4, frozen)}
     assert len(losses) == 4, "each step drops other units"
     assert not model.training
-    assert sft.evaluate_held_out_loss(model.train(), [batch]) == sft.evaluate_held_out_loss(model, [batch])
+    assert sft.measure_held_out_loss_and_accuracy(model.train(), [batch]) == sft.measure_held_out_loss_and_accuracy(
+        model, [batch]
+    )
 
 
 def test_without_the_end_token_in_the_loss_it_never_stops():

@@ -15,7 +15,7 @@ from transformers import (
 from transformers.cache_utils import DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
 
 from tasks.algorithms.language import rollouts, shared_prompts
-from tasks.algorithms.language.cache import RoomyLayer, reserve_cache_room
+from tasks.algorithms.language.cache import RoomyLayer, select_rows_and_reserve_cache_room
 from tasks.algorithms.language.completions import compute_token_logps, make_completions
 from tasks.algorithms.language.shared_prompts import SharedLayer
 from tests import repository
@@ -187,7 +187,9 @@ def test_what_does_not_fit_stays_as_it_was(make, monkeypatch):
     model = make()
     kinds, ours = layers_used(model)
     assert {kind for kind, _ in kinds} == OTHERS[make]
-    monkeypatch.setattr(rollouts, "use_shared_prompt_attention", lambda model, samples: nullcontext(reserve_cache_room))
+    monkeypatch.setattr(
+        rollouts, "use_shared_prompt_attention", lambda model, samples: nullcontext(select_rows_and_reserve_cache_room)
+    )
     kinds, theirs = layers_used(model)
     assert SharedLayer not in {kind for kind, _ in kinds}
     assert ours.responses() == theirs.responses()
@@ -203,7 +205,7 @@ def test_a_model_that_reads_keys_itself_fails_aloud():
     cache = DynamicCache()
     cache.update(*torch.zeros(2, 1, HEADS, PROMPT, SIZE), 0)
     assert type(cache.layers[0]) is DynamicLayer
-    reserve_cache_room(cache, torch.tensor([0, 0]), 1, lambda _: SharedLayer)
+    select_rows_and_reserve_cache_room(cache, torch.tensor([0, 0]), 1, lambda _: SharedLayer)
     keys, _ = cache.update(*torch.zeros(2, 2, HEADS, 1, SIZE), 0)
     with pytest.raises(TypeError):
         torch.zeros(2, HEADS, 1, SIZE) @ keys

@@ -5,7 +5,7 @@ from tasks.algorithms.offline.hindsight import (
     Goals,
     Hindsight,
     Relabelled,
-    choose_goal_rows,
+    draw_goal_rows,
     iterate_relabelled_copies,
     relabel_goals,
 )
@@ -69,7 +69,7 @@ def test_where_no_goal_ends_an_episode_terminations_stay():
 def test_which_goals_a_strategy_takes(strategy, expected):
     """Of row 2 in an episode of rows 0 to 5."""
     row = torch.full((2000,), 2)
-    found = choose_goal_rows(
+    found = draw_goal_rows(
         strategy, row, torch.zeros_like(row), torch.full_like(row, 5), torch.Generator().manual_seed(0)
     )
     counts = torch.bincount(found, minlength=6)

@@ -150,7 +150,7 @@ def test_a_turn_is_trained_behind_the_prompt_that_it_is_sampled_from(name):
     second = mask.index(True, mask.index(False, first))
     for place, start in ((1, first), (3, second)):
         conversation = {"conversation": TURNS[:place], "sanitize_control_tokens": True}
-        conversation["chat_template"] = chat.get_fixed_date_template(
+        conversation["chat_template"] = chat.build_fixed_date_template(
             tokenizer
         )  # Llama 3.2's own would write today's date
         assert ids[:start] == tokenizer.apply_chat_template(**conversation, add_generation_prompt=True)["input_ids"]

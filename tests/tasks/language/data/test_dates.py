@@ -71,14 +71,14 @@ def test_the_date_is_all_that_differs(on, asked, before):
     on(2030, 1, 1)
     assert tokenizer.apply_chat_template(TURNS, tokenize=False) != expected
     assert (
-        tokenizer.apply_chat_template(TURNS, tokenize=False, chat_template=chat.get_fixed_date_template(tokenizer))
+        tokenizer.apply_chat_template(TURNS, tokenize=False, chat_template=chat.build_fixed_date_template(tokenizer))
         == expected
     )
 
 
 def test_a_template_without_a_date_is_as_it_was(tmp_path):
     tokenizer = chat_tokenizer("ChatML")
-    assert chat.get_fixed_date_template(tokenizer) == tokenizer.chat_template == CHATML
+    assert chat.build_fixed_date_template(tokenizer) == tokenizer.chat_template == CHATML
     dated = chat_tokenizer("Llama 3.2")
     before = dated.chat_template
     chat.encode_prompt(dated, "Why?")

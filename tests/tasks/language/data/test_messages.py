@@ -148,18 +148,18 @@ def test_arguments_are_json_whether_the_template_wants_an_object_or_text(argumen
 
 
 def test_a_template_that_does_not_know_tools_is_said(capfd):
-    from tasks.language.data.prompts import warn_of_unread_tools
+    from tasks.language.data.prompts import print_unread_tools_warning
 
     tokenizer = chat_tokenizer("ChatML")
     turns = [DECLARED, ASK, {"role": "assistant", "content": "There."}]
     assert encode_conversation(tokenizer, turns) == encode_conversation(tokenizer, turns[1:])
-    warn_of_unread_tools(tokenizer, [forms.dump_messages_json(turns), forms.dump_messages_json(turns[1:]), ""])
+    print_unread_tools_warning(tokenizer, [forms.dump_messages_json(turns), forms.dump_messages_json(turns[1:]), ""])
     assert (
         capfd.readouterr().err
         == "not read: the tools of 1 conversations, since the chat template does not know tools\n"
     )
     tokenizer.chat_template = KNOWS.replace("ARGUMENTS", "''")
-    warn_of_unread_tools(tokenizer, [forms.dump_messages_json(turns)])
+    print_unread_tools_warning(tokenizer, [forms.dump_messages_json(turns)])
     assert capfd.readouterr().err == ""
 
 

@@ -43,7 +43,7 @@ def test_every_solution_s_arithmetic_holds(seed, unseen, steps, largest):
         assert 0 < int(result) <= largest
         assert max(int(left), int(right)) <= largest
     assert str(problem.answer) == value
-    assert any(word_problems.is_unseen(*sides(equation)) for equation in problem.chain) == unseen
+    assert any(word_problems.is_equation_kept_from_training(*sides(equation)) for equation in problem.chain) == unseen
     assert problem.question.endswith("?")
     assert "{" not in problem.question + problem.solution, "every place of every form is filled"
 
@@ -78,7 +78,7 @@ def test_many_surface_forms():
 def test_a_loose_form_has_the_solution_but_not_the_answer_s_format(seed, steps):
     rng = random.Random(seed)
     problem = word_problems.generate_word_problem(rng, ProblemKind(steps, 60))
-    text = word_problems.format_as_running_text(rng, problem.question, problem.solution)
+    text = word_problems.draw_running_text_of_problem(rng, problem.question, problem.solution)
     assert problem.question in text
     assert all(equation in text for equation in problem.chain)
     assert "#" not in text
@@ -88,22 +88,27 @@ def test_a_loose_form_has_the_solution_but_not_the_answer_s_format(seed, steps):
 @given(st.integers(0, 2**32), st.integers(20, 100))
 @settings(max_examples=50)
 def test_facts_are_true(seed, largest):
-    text = word_problems.draw_arithmetic_fact(random.Random(seed), largest)
+    text = word_problems.draw_arithmetic_facts_line(random.Random(seed), largest)
     equations = re.split(r"[.,;] ", text.removesuffix("."))
     assert 3 <= len(equations) <= 6
     assert all(map(holds, equations))
     for left, symbol, right, result in EQUATION.findall(text):
         assert symbol not in "+-" or max(int(left), int(result)) <= largest
-        assert not word_problems.is_unseen(int(left), symbol, int(right))
+        assert not word_problems.is_equation_kept_from_training(int(left), symbol, int(right))
 
 
 def test_one_in_twelve_sums_and_differences_is_kept_out():
-    sums = [word_problems.is_unseen(a, "+", b) for a in range(2, 60) for b in range(2, 60)]
-    assert sums == [word_problems.is_unseen(b, "+", a) for a in range(2, 60) for b in range(2, 60)]
-    differences = [word_problems.is_unseen(a, "-", b) for a in range(2, 60) for b in range(2, a)]
+    sums = [word_problems.is_equation_kept_from_training(a, "+", b) for a in range(2, 60) for b in range(2, 60)]
+    assert sums == [word_problems.is_equation_kept_from_training(b, "+", a) for a in range(2, 60) for b in range(2, 60)]
+    differences = [word_problems.is_equation_kept_from_training(a, "-", b) for a in range(2, 60) for b in range(2, a)]
     for verdicts in (sums, differences):
         assert 1 / 16 < sum(verdicts) / len(verdicts) < 1 / 9
-    assert not any(word_problems.is_unseen(a, symbol, b) for a in range(60) for b in range(60) for symbol in "*/")
+    assert not any(
+        word_problems.is_equation_kept_from_training(a, symbol, b)
+        for a in range(60)
+        for b in range(60)
+        for symbol in "*/"
+    )
 
 
 def test_larger_numbers_and_other_words_than_those_of_the_training_problems():
@@ -122,7 +127,7 @@ NONE = Habits(shortcut=0.0, unnamed=0.0, opening=0.0, closing=0.0, repeated=0.0)
 
 def demonstrations(thing="pens", count=4000, **habits):
     rng, solution = random.Random(0), f"So 3 + 4 = 7 {thing}.\nSo 7 * 2 = 14 {thing}.\n#### 14"
-    return [word_problems.draw_demonstration(rng, solution, replace(NONE, **habits)) for _ in range(count)]
+    return [word_problems.restyle_solution_by_habits(rng, solution, replace(NONE, **habits)) for _ in range(count)]
 
 
 def test_each_habit_is_seen_in_demonstrations_that_are_all_right():

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import pytest
 
 from tasks.language.rewards import verifier
-from tasks.language.rewards.math_worker import is_right, parse_gold_expressions
+from tasks.language.rewards.math_worker import is_answer_equal_to_gold, parse_gold_expressions
 
 
 class Worker:
@@ -18,7 +18,7 @@ class Worker:
 
     def judge(self, gold: str, answer: str, near: bool = False) -> float:
         """1.0 or 0.0, nan for a reference that cannot be read."""
-        return float(is_right(gold, answer, near)) if parse_gold_expressions(gold) else math.nan
+        return float(is_answer_equal_to_gold(gold, answer, near)) if parse_gold_expressions(gold) else math.nan
 
     def alive(self) -> bool:
         """Always."""

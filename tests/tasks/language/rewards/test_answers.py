@@ -3,14 +3,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.language.rewards.answers import (
-    find_final_answer,
+    find_final_answer_number,
     find_last_boxed_text,
-    find_strict_answer,
+    find_strict_answer_number,
     remove_thinking_blocks,
 )
 from tasks.language.rewards.numerals import is_same_number
 from tasks.language.rewards.rubric import score_response
-from tasks.language.rewards.verifier import verify_number
+from tasks.language.rewards.verifier import judge_number_answer
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ from tasks.language.rewards.verifier import verify_number
     ],
 )
 def test_answers(response, strict, final):
-    assert (find_strict_answer(response), find_final_answer(response)) == (strict, final)
+    assert (find_strict_answer_number(response), find_final_answer_number(response)) == (strict, final)
 
 
 @pytest.mark.parametrize("other", ["1,000", "1000", "1000.0", "$1000", "1000.00", " 1000 "])
@@ -64,9 +64,9 @@ def test_boxed(response, content):
 )
 def test_two_marks_that_differ(response, reward, strict):
     """The right answer is 7. The last mark counts for the reward, the rubric and both accuracies."""
-    assert verify_number("7", response) == reward
+    assert judge_number_answer("7", response) == reward
     assert score_response("3 and 4?", "3 + 4 = 7\n#### 7", "7", response, True).correctness == 5 * reward
-    final, form = find_final_answer(response), find_strict_answer(response)
+    final, form = find_final_answer_number(response), find_strict_answer_number(response)
     assert is_same_number(final, "7") == reward
     assert (form is not None and is_same_number(form, "7")) == strict
 
@@ -93,7 +93,11 @@ PARTS += [" so ", ".", "$", "%", ",", "####", "= 7", "\\boxed{\\$7.0}", "1/2", "
 @settings(max_examples=80)
 def test_reward_rubric_and_accuracies_agree(response):
     """For numbers the reward is 1 exactly if the final answer is right; strict accuracy also needs the form."""
-    reward, final, form = verify_number("7", response), find_final_answer(response), find_strict_answer(response)
+    reward, final, form = (
+        judge_number_answer("7", response),
+        find_final_answer_number(response),
+        find_strict_answer_number(response),
+    )
     lenient = final is not None and is_same_number(final, "7")
     strict = form is not None and is_same_number(form, "7")
     assert (score_response("3 and 4?", "3 + 4 = 7\n#### 7", "7", response, True).correctness == 5) == lenient

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.language.rewards.code_calls import Channel, Closed, Program, Remote, pack_value, serve_requests, unpack_value
-from tasks.language.rewards.code_program import collect_program_names
+from tasks.language.rewards.code_program import import_modules_and_list_names
 
 hashable = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary() | st.complex_numbers(allow_nan=False),  # noqa: E501
@@ -169,4 +169,4 @@ def test_a_closed_channel_has_no_message():
 )
 def test_names_that_the_program_has_to_define(tests, entry, names):
     namespace = {"known": None}
-    assert collect_program_names(tests, namespace, entry) == names
+    assert import_modules_and_list_names(tests, namespace, entry) == names

@@ -11,10 +11,10 @@ from tasks.language.rewards.numerals import (
     count_decimals,
     find_numbers,
     is_same_number,
-    parse_amount,
     parse_number,
+    parse_number_ignoring_percent,
+    parse_number_or_none,
     parse_number_parts,
-    parse_optional_number,
     rewrite_numbers_for_latex,
 )
 
@@ -61,7 +61,7 @@ from tasks.language.rewards.numerals import (
     ],
 )
 def test_three_hundred_million(text):
-    assert parse_optional_number(text) == 300_000_000
+    assert parse_number_or_none(text) == 300_000_000
     assert find_numbers(f"It is {text} or so") == [text.strip()]
     assert is_same_number(text, "3e8")
 
@@ -93,7 +93,7 @@ def test_three_hundred_million(text):
     ],
 )
 def test_other_numbers(text, value):
-    assert parse_optional_number(text) == value
+    assert parse_number_or_none(text) == value
 
 
 @pytest.mark.parametrize(
@@ -137,8 +137,8 @@ def test_other_numbers(text, value):
     ],
 )
 def test_what_is_no_number(text):
-    assert parse_optional_number(text) is None
-    assert parse_amount(text) is None
+    assert parse_number_or_none(text) is None
+    assert parse_number_ignoring_percent(text) is None
     with pytest.raises(ValueError, match="is no number"):
         parse_number(text)
 
@@ -237,12 +237,12 @@ def written(draw):
 @settings(max_examples=60)
 def test_writings_of_random_numbers_are_read_back(pair):
     value, text = pair
-    assert parse_optional_number(text) == value
+    assert parse_number_or_none(text) == value
     assert find_numbers(f"So the answer is {text}.") == [text]
     assert find_numbers(f"x = {text}") == [text]
-    assert parse_optional_number(parse_number_parts(text).plain) == value
-    assert parse_optional_number(f"{text}\\%") == value / 100
-    assert parse_optional_number(rewrite_numbers_for_latex(f"({text})")[1:-1].replace("\u2212", "-")) == value
+    assert parse_number_or_none(parse_number_parts(text).plain) == value
+    assert parse_number_or_none(f"{text}\\%") == value / 100
+    assert parse_number_or_none(rewrite_numbers_for_latex(f"({text})")[1:-1].replace("\u2212", "-")) == value
 
 
 @given(written(), st.integers(0, 11), st.integers(1, 9))
@@ -254,7 +254,7 @@ def test_a_digit_that_is_changed_makes_another_number(pair, place, by):
     at = places[place]
     zero = ord(text[at]) - int(text[at])
     changed = text[:at] + chr(zero + (int(text[at]) + by) % 10) + text[at + 1 :]
-    assert parse_amount(changed) != value
+    assert parse_number_ignoring_percent(changed) != value
 
 
 @given(st.text(st.sampled_from("0123456789.,eE+-^{}() $%x*\\ _'/\u00d7\u2212\u00b2\u00bd~\u0663"), max_size=40))
@@ -294,5 +294,5 @@ def test_a_hostile_text_takes_no_longer_than_its_length(text):
     hostile = text * (20_000 // len(text))
     find_numbers(hostile)
     rewrite_numbers_for_latex(hostile)
-    parse_optional_number(hostile)
+    parse_number_or_none(hostile)
     assert time.process_time() - began < 5

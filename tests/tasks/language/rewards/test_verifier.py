@@ -13,15 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.language.rewards import math_worker
-from tasks.language.rewards.answers import find_final_answer, strip_number_wrapping
-from tasks.language.rewards.math_worker import is_right
+from tasks.language.rewards.answers import find_final_answer_number, strip_number_wrapping
+from tasks.language.rewards.math_worker import is_answer_equal_to_gold
 from tasks.language.rewards.numerals import is_same_number
 from tasks.language.rewards.verifier import (
     Verifier,
     VerifierWorker,
     format_boxed_answer,
+    judge_number_answer,
     judge_without_algebra,
-    verify_number,
 )
 from tests import repository
 from tests.tasks import forks
@@ -84,7 +84,7 @@ def verifier():
     ],
 )
 def test_plain_numbers(gold, response, right):
-    assert verify_number(gold, response) == right
+    assert judge_number_answer(gold, response) == right
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_plain_numbers(gold, response, right):
     ],
 )
 def test_algebra(verifier, gold, response, right):
-    assert verify_number(gold, response) is None
+    assert judge_number_answer(gold, response) is None
     assert verifier([gold], [response]) == [right]
 
 
@@ -218,20 +218,20 @@ def test_plain_numbers_as_math_verify_judges_them(pair):
     By design `is_same_number` reads 50% as 50, so math-verify gets both without percent signs.
     """
     gold, answer = pair
-    expected = is_right(
+    expected = is_answer_equal_to_gold(
         format_boxed_answer(strip_number_wrapping(gold)), format_boxed_answer(strip_number_wrapping(answer))
     )
     for response in (f"so\n#### {answer}", f"\\boxed{{{answer}}}", f"The answer is {answer}."):
-        assert verify_number(gold, response) == expected
+        assert judge_number_answer(gold, response) == expected
 
 
 def test_where_plain_numbers_are_judged_otherwise_than_by_math_verify():
     """math-verify rounds decimals to six places, and reads 50% in plain text as 1/2; ours compares exact fractions."""
-    assert is_right("$0.5$", "$0.50000001$")
-    assert verify_number("0.5", "#### 0.50000001") == 0
-    assert is_right("$0.5$", "50%")
-    assert verify_number("0.5", "#### 50%") == 0
-    assert verify_number("50", "#### 50%") == 1
+    assert is_answer_equal_to_gold("$0.5$", "$0.50000001$")
+    assert judge_number_answer("0.5", "#### 0.50000001") == 0
+    assert is_answer_equal_to_gold("$0.5$", "50%")
+    assert judge_number_answer("0.5", "#### 50%") == 0
+    assert judge_number_answer("50", "#### 50%") == 1
 
 
 HOSTILE = [
@@ -370,10 +370,12 @@ def test_gsm8ks_own_answers():
     """
     answers = [json.loads(line)["answer"] for line in (DATA / "gsm8k" / "test.jsonl").read_text().splitlines()]
     golds = [answer.rpartition("#### ")[2] for answer in answers]
-    assert [verify_number(*pair) for pair in zip(golds, answers, strict=True)] == [1.0] * 1319
+    assert [judge_number_answer(*pair) for pair in zip(golds, answers, strict=True)] == [1.0] * 1319
     shifted = answers[1:] + answers[:1]
-    expected = [float(is_same_number(gold, find_final_answer(text))) for gold, text in zip(golds, shifted, strict=True)]
-    assert [verify_number(*pair) for pair in zip(golds, shifted, strict=True)] == expected
+    expected = [
+        float(is_same_number(gold, find_final_answer_number(text))) for gold, text in zip(golds, shifted, strict=True)
+    ]
+    assert [judge_number_answer(*pair) for pair in zip(golds, shifted, strict=True)] == expected
     assert sum(expected) < 30
 
 

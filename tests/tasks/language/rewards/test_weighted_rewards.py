@@ -13,7 +13,7 @@ from tasks.language.rewards import rubric
 from tasks.language.rewards.python_functions import FunctionRewards
 from tasks.language.rewards.reward import AnsweredProblem, load, reward
 from tasks.language.rewards.verifier import Verifier
-from tasks.language.rewards.weighted_rewards import ORDER, compute_weighted_rewards, list_counted_rewards
+from tasks.language.rewards.weighted_rewards import ORDER, compute_weighted_rewards, list_counted_reward_names
 from tests.tasks.language import math_workers
 
 TRAIN = AnsweredProblem(
@@ -168,7 +168,7 @@ def test_a_file_without_its_reward_is_one_line(monkeypatch):
 def test_a_further_reward_is_added_up_behind_the_others(verifier, monkeypatch):
     name = "tasks.language.rewards.by_name.brevity"
     monkeypatch.setitem(sys.modules, name, SimpleNamespace(brevity=reward()(lambda answered: 0.25)))
-    assert list_counted_rewards({"brevity": 1.0, NAME: 1.0, "process": 1.0, "code": 0.0, "format": 1.0}) == [
+    assert list_counted_reward_names({"brevity": 1.0, NAME: 1.0, "process": 1.0, "code": 0.0, "format": 1.0}) == [
         "format",
         "process",
         "brevity",

@@ -60,6 +60,8 @@ def test_tokens_of_another_tokenizer_are_not_taken(made):
     [three] = chat.encode_response(words, "3", ended=False)
     own = chat.encode_response(words, text)
     for given in (None, own, [10**6, 2], [three, 10**9], [three]):
-        assert people.get_answer_tokens(words, solution(text, given).answers[0]) == own
+        assert people.get_or_encode_answer_tokens(words, solution(text, given).answers[0]) == own
     other = [*chat.encode_response(words, "3 + 4 =", ended=False), *chat.encode_response(words, " 7\n#### 7")]
-    assert people.get_answer_tokens(words, solution(text, other).answers[0]) == other, "as the model sampled them"
+    assert people.get_or_encode_answer_tokens(words, solution(text, other).answers[0]) == other, (
+        "as the model sampled them"
+    )

@@ -21,7 +21,11 @@ from flows.params.editing import check_params_consistency
 from flows.params.files import ParameterError
 from tasks.common.errors import StageError
 from tasks.language.configs.pretrained import RECURRENT
-from tasks.language.training.architectures import check_config, check_model, check_packing
+from tasks.language.training.architectures import (
+    check_architecture_config,
+    check_packing_support,
+    check_shared_prompt_sampling,
+)
 from tests import repository
 from tests.conftest import SECTIONS
 from tests.tasks.language.test_pretrained import pretrain
@@ -102,7 +106,7 @@ def test_the_list_of_recurrent_types_is_transformers_own():
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_attention_models_are_fine(name):
-    check_model(name, ARCHITECTURES[name]())
+    check_shared_prompt_sampling(name, ARCHITECTURES[name]())
 
 
 def test_a_cache_that_forgets_is_noticed():
@@ -112,7 +116,7 @@ def test_a_cache_that_forgets_is_noticed():
         input_ids, **{name: value for name, value in more.items() if name in ("use_cache", "logits_to_keep")}
     )
     with pytest.raises(StageError, match=r"^here: model type llama: an answer has other probabilities behind a prompt"):
-        check_model("here", model)
+        check_shared_prompt_sampling("here", model)
 
 
 def test_a_model_without_a_cache_is_one_line():
@@ -120,14 +124,14 @@ def test_a_model_without_a_cache_is_one_line():
     forward = model.forward
     model.forward = lambda *all_, **more: forward(*all_, **{**more, "use_cache": False, "past_key_values": None})
     with pytest.raises(StageError) as stopped:
-        check_model("here", model)
+        check_shared_prompt_sampling("here", model)
     assert str(stopped.value).startswith("here: model type llama cannot be used here (AttributeError: ")
     assert "\n" not in str(stopped.value)
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_attention_models_keep_packed_documents_apart(name):
-    check_packing(name, ARCHITECTURES[name](), 64)
+    check_packing_support(name, ARCHITECTURES[name](), 64)
 
 
 @pytest.mark.parametrize("ignored", ["attention_mask", "position_ids"])
@@ -141,7 +145,7 @@ def test_a_model_that_does_not_keep_them_apart_is_noticed(ignored):
 
     model.forward = forgetful
     with pytest.raises(StageError) as stopped:
-        check_packing("here", model, 64)
+        check_packing_support("here", model, 64)
     assert str(stopped.value) == (
         "here: model type gpt2: a document has other probabilities behind another one in a row than alone; "
         "expected sft.packing false"
@@ -156,13 +160,13 @@ def test_a_window_of_attention_has_to_hold_a_packed_row():
     sizes = {name: value for name, value in SIZES.items() if value is not None}
     model = MistralForCausalLM(MistralConfig(**sizes, sliding_window=16)).eval()
     with pytest.raises(StageError) as stopped:
-        check_packing("here", model, 17)
+        check_packing_support("here", model, 17)
     assert str(stopped.value) == (
         "here: the model attends to 16 tokens at most (config.json: sliding_window), which rows of 17 packed "
         "tokens would not "
         "keep to; expected sft.packing false, or sft.max_length at most 16"
     )
-    check_packing("here", model, 16)
+    check_packing_support("here", model, 16)
 
 
 def test_attention_in_chunks_has_to_hold_a_packed_row():
@@ -173,20 +177,20 @@ def test_attention_in_chunks_has_to_hold_a_packed_row():
     experts = {"num_local_experts": 2, "intermediate_size_mlp": 64, "head_dim": 8}
     model = Llama4ForCausalLM(Llama4TextConfig(**SIZES, **experts, attention_chunk_size=8)).eval()
     with pytest.raises(StageError) as stopped:
-        check_packing("here", model, 9)
+        check_packing_support("here", model, 9)
     assert str(stopped.value) == (
         "here: the model attends to 8 tokens at most (config.json: attention_chunk_size), which rows of 9 packed "
         "tokens would "
         "not keep to; expected sft.packing false, or sft.max_length at most 8"
     )
-    check_packing("here", model, 8)
+    check_packing_support("here", model, 8)
 
 
 def test_a_model_that_takes_no_such_mask_is_one_line():
     """Bloom tells positions by its mask, which it expects to be one number a token."""
     model = BloomForCausalLM(BloomConfig(vocab_size=16, hidden_size=32, n_layer=1, n_head=4)).eval()
     with pytest.raises(StageError) as stopped:
-        check_packing("here", model, 64)
+        check_packing_support("here", model, 64)
     assert str(stopped.value) == (
         "here: model type bloom takes no mask that keeps packed documents apart (ValueError: too many values to unpack "
         "(expected 2)); expected sft.packing false"
@@ -203,6 +207,6 @@ def test_a_model_that_takes_no_such_mask_is_one_line():
 def test_what_is_no_causal_language_model_is_one_line(tmp_path, config, line):
     (tmp_path / "config.json").write_text(json.dumps(config))
     with pytest.raises(StageError) as stopped:
-        check_config({"pretrained_model_name_or_path": tmp_path, "local_files_only": True})
+        check_architecture_config({"pretrained_model_name_or_path": tmp_path, "local_files_only": True})
     assert str(stopped.value).startswith(f"{tmp_path}: {line}")
     assert "\n" not in str(stopped.value)

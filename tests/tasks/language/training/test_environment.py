@@ -231,7 +231,7 @@ def test_a_reward_paid_by_line_is_what_each_line_adds(ready, words, table):
         ended = torch.tensor([True, False] * 4)
         earned = judge([rows[place] for place in owner], batch, ended.tolist()).total
         before = Experience(batch, torch.zeros(batch.mask.shape), earned, ended)
-        found = world.pay_rewards_by_line([0, 1], before)
+        found = world.add_line_rewards([0, 1], before)
         for row, (text, line) in enumerate(zip(texts, tokens, strict=True)):
             ends = [t for t, token in enumerate(line[:-1]) if "\n" in words.decode([token])]
             assert len(ends) >= text.count("\n") - text.count("\n\n") > -1

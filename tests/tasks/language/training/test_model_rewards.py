@@ -32,7 +32,7 @@ def scorers(ready, tmp_path_factory):
         scorer = reward_model_files.load_classifier(ready / "pretrained", new=["score.weight"], outputs=outputs)
         reward_model_files.set_reward_config(scorer, objective, "product", words)
         scorer.config.pad_token_id = words.pad_token_id
-        reward_model.initialise_head(scorer, torch.Generator().manual_seed(1))
+        reward_model.initialise_score_head(scorer, torch.Generator().manual_seed(1))
         models.save_model(scorer, words, home / objective / "reward_model")
         for name in ("pretrained", "mixture"):
             (home / objective / name).symlink_to(ready / name)

@@ -27,7 +27,7 @@ from tasks.language.tables.rollouts import RolloutTable
 from tasks.language.training import policy_training, trained_model
 from tasks.language.training.environment import SamplingEnvironment
 from tasks.language.training.judge import Judge, open_judge
-from tasks.language.training.policy_training import Trainee, compute_lengths_by_correctness
+from tasks.language.training.policy_training import Trainee, compute_mean_lengths_by_correctness
 from tests.tasks.policies import NO_FILES, configured, judge_that_fails_at, marked, train
 
 POLICIES = ("reinforce", "ppo", "grpo")
@@ -56,7 +56,9 @@ def test_lengths_of_right_and_of_wrong_answers():
         parts = {"verifiable": torch.tensor(right)}
         nothing = torch.zeros(3)
         responses = Completions(mask, mask, torch.arange(3), mask.long(), mask)
-        return [*compute_lengths_by_correctness(Experience(responses, nothing, nothing, nothing, {}, parts)).values()]
+        return [
+            *compute_mean_lengths_by_correctness(Experience(responses, nothing, nothing, nothing, {}, parts)).values()
+        ]
 
     assert told([1.0, 0.0, 0.0]) == [2.0, 3.5]
     assert told([1.0, 1.0, 1.0]) == [3.0, 0.0]
@@ -288,7 +290,7 @@ def test_prompts_without_answers_are_learned_from_by_the_reward_model_alone(with
     ],
 )
 def test_in_an_evaluation_an_answer_without_a_reward_is_not_right(earned, mean, none):
-    found = policy_training.summarize_eval_rewards(torch.tensor(earned))
+    found = policy_training.compute_eval_reward_metrics(torch.tensor(earned))
     assert found == {"eval_reward": pytest.approx(mean), "eval_reward/none": pytest.approx(none)}
 
 

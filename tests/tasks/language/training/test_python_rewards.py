@@ -186,7 +186,7 @@ def test_a_line_that_nobody_can_judge_is_paid_by_the_next(ready, words, rows):
         records, ended = [world.rows[0]] * 2, [True, True]
         earned = judge(records, batch, ended).total
         assert earned.tolist() == pytest.approx([5.0, torch.nan], nan_ok=True)
-        found = world.pay_rewards_by_line(
+        found = world.add_line_rewards(
             [0], Experience(batch, torch.zeros(batch.mask.shape), earned, torch.tensor(ended))
         )
     assert found.paid[0][found.paid[0] != 0].tolist() == [3.0, 2.0]

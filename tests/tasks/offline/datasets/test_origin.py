@@ -11,7 +11,7 @@ from minari.serialization import serialize_space
 
 from tasks.common.errors import DataError
 from tasks.offline.datasets import origin
-from tasks.offline.datasets.origin import check_dataset_origin, is_same_space
+from tasks.offline.datasets.origin import check_origin_and_list_missing, is_same_space
 from tests.tasks import goal
 
 
@@ -64,8 +64,8 @@ SHORT = recorded(wrappers.TimeLimit(gymnasium.make("CartPole-v1"), 50))
     ],
 )
 def test_the_same_environment(metadata, environment):
-    assert check_dataset_origin(metadata, environment) == []
-    assert check_dataset_origin(json.loads(json.dumps(metadata)), environment) == []
+    assert check_origin_and_list_missing(metadata, environment) == []
+    assert check_origin_and_list_missing(json.loads(json.dumps(metadata)), environment) == []
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_the_same_environment(metadata, environment):
 )
 def test_another_one_is_refused_with_both_sides(metadata, environment, there, more):
     with pytest.raises(DataError) as refused:
-        check_dataset_origin(metadata, environment)
+        check_origin_and_list_missing(metadata, environment)
     line = str(refused.value)
     assert line.startswith(f"recorded in {there}, but environment is {environment}")
     assert re.search(f"\\({more}\\)$" if more else f"{re.escape(environment)}$", line)
@@ -127,7 +127,7 @@ def test_another_one_is_refused_with_both_sides(metadata, environment, there, mo
 
 def test_what_it_was_recorded_in_is_written_as_an_id_that_is_taken():
     for metadata in (lake(is_slippery=False), STACKED, SHORT, lake(map_name="8x8")):
-        assert check_dataset_origin(metadata, origin.format_spec_as_id(json.loads(metadata["env_spec"]))) == []
+        assert check_origin_and_list_missing(metadata, origin.format_spec_as_id(json.loads(metadata["env_spec"]))) == []
 
 
 def test_other_spaces_are_refused_with_both_sides():
@@ -136,20 +136,22 @@ def test_other_spaces_are_refused_with_both_sides():
     with pytest.raises(
         DataError, match=r"^recorded with action_space Box\(-1.0, 1.0.*that of Pendulum-v1 is Box\(-2.0, 2.0"
     ):
-        check_dataset_origin(scaled, "Pendulum-v1")
-    assert check_dataset_origin(scaled, "Pendulum-v1 | RescaleAction {min_action: -1, max_action: 1}") == ["env_spec"]
+        check_origin_and_list_missing(scaled, "Pendulum-v1")
+    assert check_origin_and_list_missing(scaled, "Pendulum-v1 | RescaleAction {min_action: -1, max_action: 1}") == [
+        "env_spec"
+    ]
     with pytest.raises(
         DataError,
         match=r"^recorded with observation_space .*\(2, 4\), float32\), but that of CartPole-v1 is .*\(4,\), ",
     ):
-        check_dataset_origin(STACKED | {"env_spec": None}, "CartPole-v1")
+        check_origin_and_list_missing(STACKED | {"env_spec": None}, "CartPole-v1")
 
 
 def test_what_is_not_said_is_not_compared():
-    assert check_dataset_origin({}, "CartPole-v1") == ["env_spec", "observation_space", "action_space"]
+    assert check_origin_and_list_missing({}, "CartPole-v1") == ["env_spec", "observation_space", "action_space"]
     spec = {name: json.loads(text) for name, text in CART.items()}  # objects in the place of texts
-    assert check_dataset_origin(spec, "CartPole-v1") == []
-    assert check_dataset_origin(CART | {"env_spec": '{"id": "CartPole-v1"}'}, "CartPole-v1") == []
+    assert check_origin_and_list_missing(spec, "CartPole-v1") == []
+    assert check_origin_and_list_missing(CART | {"env_spec": '{"id": "CartPole-v1"}'}, "CartPole-v1") == []
 
 
 @pytest.mark.parametrize(
@@ -163,7 +165,7 @@ def test_what_is_not_said_is_not_compared():
 )
 def test_what_is_no_metadata_is_told(metadata, told):
     with pytest.raises(ValueError, match=told):
-        check_dataset_origin(metadata, "CartPole-v1")
+        check_origin_and_list_missing(metadata, "CartPole-v1")
 
 
 @pytest.mark.parametrize(

@@ -297,9 +297,9 @@ def test_a_box_of_whole_numbers_is_played_with_whole_numbers():
     for scaled, own in zip(plain.scale_recorded_actions(recorded), recorded, strict=True):
         plain.step(scaled)
         assert env.action.tolist() == own.tolist(), "a recorded action is played as it was"
-    assert plain.refused(recorded) is None
-    assert plain.refused(np.array([[0, 0.5]])) == ((0, 1), "a whole number within [0, 5]")
-    assert plain.refused(np.array([[6, 0]])) == ((0, 0), "a whole number within [0, 5]")
+    assert plain.find_first_refused_action(recorded) is None
+    assert plain.find_first_refused_action(np.array([[0, 0.5]])) == ((0, 1), "a whole number within [0, 5]")
+    assert plain.find_first_refused_action(np.array([[6, 0]])) == ((0, 0), "a whole number within [0, 5]")
 
 
 @pytest.mark.parametrize(("low", "high", "kind"), [(100, 200, np.uint8), (-128, 127, np.int8)])

@@ -86,7 +86,7 @@ def test_the_optima_are_reached_by_the_best_play():
 
 @pytest.mark.parametrize("environment", ["bit-flip", "goal-graph", "reach"])
 def test_where_goals_stand_and_what_they_pay(environment):
-    found, scene = simulators.get_environment_goals(environment), simulators.make_offline_environment(environment)
+    found, scene = simulators.build_environment_goals(environment), simulators.make_offline_environment(environment)
     rows = [scene.reset(seed=seed)[0] for seed in range(5)]
     for row in rows:
         own = scene.unwrapped._observation()
@@ -101,7 +101,7 @@ def test_where_goals_stand_and_what_they_pay(environment):
 
 
 def test_the_row_names_the_goal_that_the_environment_has():
-    found, scene = simulators.get_environment_goals("bit-flip"), simulators.make_offline_environment("bit-flip")
+    found, scene = simulators.build_environment_goals("bit-flip"), simulators.make_offline_environment("bit-flip")
     row, _ = scene.reset(seed=7)
     assert (row[found.desired] == scene.unwrapped.goal).all()
     assert (row[found.achieved] == scene.unwrapped.state).all()
@@ -127,7 +127,7 @@ def test_an_environment_without_goals_is_named():
     with pytest.raises(
         DataError, match=r"^environment CartPole-v1: relabelling goals needs [^\n]*achieved_goal[^\n]*$"
     ):
-        simulators.get_environment_goals("CartPole-v1")
+        simulators.build_environment_goals("CartPole-v1")
 
 
 class Reach(gymnasium.Env):
@@ -175,7 +175,7 @@ def registered():
 @pytest.mark.usefixtures("registered")
 @pytest.mark.parametrize("environment", ["Anything-v0", "AnythingByOne-v0"])
 def test_another_package_s_environment_with_goals(environment):
-    found = simulators.get_environment_goals(environment)
+    found = simulators.build_environment_goals(environment)
     assert (found.achieved, found.desired) == (slice(5, 7), slice(3, 5)), "as Gymnasium flattens them"
     desired = torch.tensor([[0.0, 0.0], [0.04, 0.0], [0.1, 0.0]])
     assert found.reward(torch.zeros(3, 2), desired).tolist() == [0, 0, -1]
@@ -184,7 +184,7 @@ def test_another_package_s_environment_with_goals(environment):
 
 @pytest.mark.usefixtures("registered")
 def test_a_reward_that_needs_more_than_goals_is_named():
-    found = simulators.get_environment_goals("Demanding-v0")
+    found = simulators.build_environment_goals("Demanding-v0")
     with pytest.raises(
         DataError, match=r"^environment Demanding-v0: compute_reward of other goals: KeyError: 'is_success'$"
     ):
@@ -195,7 +195,7 @@ def test_a_reward_that_needs_more_than_goals_is_named():
 @pytest.mark.parametrize(("reward", "shown"), [(float("nan"), "nan"), (float("-inf"), "-inf")])
 def test_a_reward_of_other_goals_is_a_finite_number(monkeypatch, reward, shown):
     monkeypatch.setattr(Demanding, "compute_reward", lambda self, achieved_goal, desired_goal, info: reward)
-    found = simulators.get_environment_goals("Demanding-v0")
+    found = simulators.build_environment_goals("Demanding-v0")
     with pytest.raises(
         DataError, match=rf"compute_reward of other goals: ValueError: expected finite numbers, got {shown}$"
     ):

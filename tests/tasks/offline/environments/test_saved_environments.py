@@ -73,8 +73,8 @@ def test_a_data_set_takes_it_along(game, tmp_path):
     found = dataset_files.read_offline_dataset(tmp_path / "data")
     assert found.environment == f"{MODULE}:{tmp_path}/data"
     assert found.spaces.action == 2
-    assert saved_environments.replace_environment_folder("CartPole-v1", tmp_path) == "CartPole-v1"
-    wrapped = saved_environments.replace_environment_folder(
+    assert saved_environments.point_environment_id_to_folder("CartPole-v1", tmp_path) == "CartPole-v1"
+    wrapped = saved_environments.point_environment_id_to_folder(
         f"{MODULE}:elsewhere | TimeAwareObservation", tmp_path / "data"
     )
     assert wrapped == f"{MODULE}:{tmp_path}/data | TimeAwareObservation"

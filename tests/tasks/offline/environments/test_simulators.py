@@ -8,11 +8,10 @@ import pytest
 from tasks.algorithms.offline.transition_tensors import Spaces
 from tasks.common.errors import StageError
 from tasks.offline.environments import simulators
+from tasks.offline.environments.discrete import GRAPH, WALK
 from tasks.offline.environments.simulators import (
-    GRAPH,
     LONGEST,
     OPTIMA,
-    WALK,
     get_policy_spaces,
     make_offline_environment,
 )

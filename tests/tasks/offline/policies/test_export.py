@@ -87,7 +87,7 @@ def test_without_its_packages_it_is_left_out_and_said(tmp_path):
 def test_what_acts_otherwise_is_one_line(tmp_path, monkeypatch):
     saved(tmp_path / "policy", *KINDS[3])
     (tmp_path / "out").mkdir()
-    monkeypatch.setattr(export, "write_torchscript", lambda policy, file: lambda seen: policy.act(seen) + 1e-3)
+    monkeypatch.setattr(export, "write_and_load_torchscript", lambda policy, file: lambda seen: policy.act(seen) + 1e-3)
     with pytest.raises(DataError, match=r"policy: TorchScript does not act as the policy does$"):
         export.export_offline_policy(tmp_path / "policy", tmp_path / "out")
 

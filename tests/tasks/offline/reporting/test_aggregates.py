@@ -24,7 +24,7 @@ def test_the_interquartile_mean_leaves_out_a_quarter_at_each_end():
 
 
 def test_the_mean_weighs_data_sets_alike():
-    assert aggregates.mean_over_datasets(arrays([0, 0, 0, 0], [10])) == 5
+    assert aggregates.compute_mean_over_datasets(arrays([0, 0, 0, 0], [10])) == 5
 
 
 def test_the_chance_of_an_improvement_by_hand():
@@ -55,7 +55,7 @@ def test_they_are_what_rliable_computes():
 
 def test_seeds_are_drawn_from_their_own_data_set():
     scores = arrays([0.0, 1.0], [100.0, 101.0])
-    found = aggregates.bootstrap_statistic(aggregates.mean_over_datasets, scores, np.random.default_rng(0))
+    found = aggregates.bootstrap_statistic(aggregates.compute_mean_over_datasets, scores, np.random.default_rng(0))
     assert found.mean == 50.5
     assert (found.low, found.high) == (50, 51), "a mean of 0 or of 100 alone never comes"
 
@@ -64,7 +64,7 @@ def test_an_interval_covers_the_truth_about_as_often_as_it_says():
     draw, inside = np.random.default_rng(1), 0
     for _ in range(60):
         scores = [draw.normal(place, 10, size=10) for place in (0, 20, 40)]
-        found = aggregates.bootstrap_statistic(aggregates.mean_over_datasets, scores, draw)
+        found = aggregates.bootstrap_statistic(aggregates.compute_mean_over_datasets, scores, draw)
         inside += found.low <= 20 <= found.high
     assert 48 <= inside <= 60
 

@@ -10,8 +10,8 @@ from tasks.offline.reporting import results
 from tasks.offline.reporting.measurements import ReturnScores
 from tasks.offline.reporting.results import (
     VariantResult,
-    build_beliefs,
     build_results_table,
+    build_value_comparisons,
     format_half_width,
     format_rounded_number,
     format_stitching_sentences,
@@ -166,15 +166,17 @@ def test_beliefs_by_hand():
         return {**key, "value": value, "truth": truth}
 
     rows = [row(seed, CLAIMED, 50.0 + seed, 10.0 + seed) for seed in range(3)]
-    (one,) = build_beliefs(measured("pole", [], rows + [row(seed, FITTED, 11.0, 10.0 + seed) for seed in range(3)]))
+    (one,) = build_value_comparisons(
+        measured("pole", [], rows + [row(seed, FITTED, 11.0, 10.0 + seed) for seed in range(3)])
+    )
     assert one.truth.mean == 11.0
     assert one.claimed.mean == 51.0
     assert one.fitted == Estimate(11.0, 11.0, 11.0)
     assert one.verdict == "over-estimated"
     assert (one.cut_told, one.moving_told) == ("25 % of the episodes cut off", "not settled in 1 of 3 seeds")
-    (under,) = build_beliefs(measured("pole", [], [{**row, "value": -row["value"]} for row in rows]))
+    (under,) = build_value_comparisons(measured("pole", [], [{**row, "value": -row["value"]} for row in rows]))
     assert (under.verdict, under.fitted) == ("under-estimated", None)
-    (alone,) = build_beliefs(measured("pole", [], rows[:1]))
+    (alone,) = build_value_comparisons(measured("pole", [], rows[:1]))
     assert alone.verdict == ""
 
 

@@ -96,7 +96,7 @@ def test_a_state_taken_within_an_episode_is_reached_again(environment):
 
 
 def hindsight(copies=2):
-    return Hindsight(simulators.get_environment_goals("bit-flip"), "future", copies)
+    return Hindsight(simulators.build_environment_goals("bit-flip"), "future", copies)
 
 
 def test_an_episode_is_remembered_again_with_what_it_reached():
@@ -104,7 +104,7 @@ def test_an_episode_is_remembered_again_with_what_it_reached():
     next(exploring.batches(8))
     assert exploring.played == 47
     assert exploring.replay.added == 47 + 2 * 45
-    goals, kept = simulators.get_environment_goals("bit-flip"), exploring.replay.columns
+    goals, kept = simulators.build_environment_goals("bit-flip"), exploring.replay.columns
     normaliser = exploring.policy.normaliser
     following = (kept.next_observations * normaliser.deviation + normaliser.mean)[:45].round()
     again = (kept.next_observations * normaliser.deviation + normaliser.mean)[15:45].round()

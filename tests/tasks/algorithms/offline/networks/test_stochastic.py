@@ -60,7 +60,7 @@ def test_the_squashed_density_integrates_to_1():
     grid = torch.linspace(-0.999, 0.999, 20_001).unsqueeze(1)
     density = policy.log_likelihood(torch.zeros(len(grid), 1), grid).exp()
     assert torch.trapezoid(density, grid.squeeze(1)).item() == pytest.approx(1, abs=2e-3)
-    mean, log_deviation = policy.gaussian(torch.zeros(1, 1))
+    mean, log_deviation = policy.compute_gaussian_parameters(torch.zeros(1, 1))
     uncorrected = Normal(mean, log_deviation.exp()).log_prob(grid.atanh()).exp().squeeze(1)
     assert torch.trapezoid(uncorrected, grid.squeeze(1)).item() < 0.8  # without the tanh's slope
 
@@ -71,7 +71,7 @@ def test_the_squashed_gaussian_agrees_with_torchs_and_knows_the_density_of_its_s
     actions, densities = policy.sample(SEEN, 5, torch.Generator().manual_seed(0))
     assert actions.shape == (5, 2, 2)
     assert densities.shape == (5, 2)
-    mean, log_deviation = policy.gaussian(SEEN)
+    mean, log_deviation = policy.compute_gaussian_parameters(SEEN)
     torchs = TransformedDistribution(Independent(Normal(mean, log_deviation.exp()), 1), [TanhTransform()])
     torch.testing.assert_close(densities, torchs.log_prob(actions), rtol=1e-4, atol=1e-4)
     for action, density in zip(actions, densities, strict=True):
