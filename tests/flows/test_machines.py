@@ -88,7 +88,7 @@ def run_with(root: Path, error: type[BaseException], monkeypatch: pytest.MonkeyP
     [
         "flows.running.check_and_plan_targets",
         "flows.running.run_flow_part",
-        "flows.flow_run.device_memory.find_device_memory_problems",
+        "flows.flow_run.device_memory.list_device_memory_problems",
     ],
 )
 def test_whatever_ends_a_run_before_anything_ran_params_are_as_before(

@@ -11,7 +11,7 @@ beta ref / (beta + m - r), where m is its own expected reward. k1 in the loss ha
 the policy nowhere (kl.py).
 
 Where the sampler is not the trainer, the clipped ratio is to the trainer's own log-probabilities before the update,
-which the first update's pass has; weights correct for the rest (policy_gradient.importance_weights).
+which the first update's pass has; weights correct for the rest (policy_gradient.compute_capped_importance_weights).
 """
 
 import math

@@ -5,7 +5,8 @@ from GAE, are whitened over the whole batch, and serve several epochs of minibat
 value. A response without a reward is in none of them.
 
 Where the sampler is not the trainer, one more pass gives the trainer's own log-probabilities before the updates: the
-clipped ratio and the KL are of these, and weights correct for the rest (policy_gradient.importance_weights).
+clipped ratio and the KL are of these, and weights correct for the rest
+(policy_gradient.compute_capped_importance_weights).
 """
 
 from collections.abc import Iterator

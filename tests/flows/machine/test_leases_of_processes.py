@@ -173,7 +173,7 @@ def test_the_stress_would_see_a_shared_device(home: Path) -> None:
     faulty = WORK.replace("from flows.machine.devices import try_lease_devices", "from faulty import try_lease_devices")
     (home / "faulty.py").write_text(
         "class Lease:\n    def release(self): pass\n\n"
-        "def lease_devices(names, count, holder):\n    held = Lease(); held.names = names[:count]; return held\n"
+        "def try_lease_devices(names, count, holder):\n    held = Lease(); held.names = names[:count]; return held\n"
     )
     environ = {**os.environ, "PYTHONPATH": str(home)}
     both = [subprocess.Popen([sys.executable, "-c", faulty, str(seed), "60"], env=environ) for seed in (1, 2)]
