@@ -66,12 +66,12 @@ LINES = "Path(os.environ[processes.FOLDER]).glob('line-*')"
 WAITS = f"[*iter(lambda: any(file.read_text() for file in {LINES}), True)]"  # until another has written its line
 
 
-FAILS_WITH_IT = "raise processes.record_failure_and_make_exit('it')"
+FAILS = "raise processes.record_failure_and_make_exit({!r})"
 ENDS = [
-    ({"rank0": SLEEP, "rank1": "raise processes.record_failure_and_make_exit('sft: step 3: diverged')"}, 1, "sft: step
-    3: diverged"), ({"rank0": SLEEP, "rank1": "os.kill(os.getpid(), 9)"}, 137, "process 2 of the stage's 2 was killed
-    by signal 9"), ({"rank0": "raise processes.record_failure_and_make_exit('mine')", "rank1": SLEEP}, 1, "mine"),
-    ({"rank0": f"{WAITS}; raise SystemExit(processes.LOST)", "rank1": FAILS_WITH_IT}, 1, "it"),
+    ({"rank0": SLEEP, "rank1": FAILS.format("sft: step 3: diverged")}, 1, "sft: step 3: diverged"),
+    ({"rank0": SLEEP, "rank1": "os.kill(os.getpid(), 9)"}, 137, "process 2 of the stage's 2 was killed by signal 9"),
+    ({"rank0": FAILS.format("mine"), "rank1": SLEEP}, 1, "mine"),
+    ({"rank0": f"{WAITS}; raise SystemExit(processes.LOST)", "rank1": FAILS.format("it")}, 1, "it"),
     ({"rank0": SLEEP, "rank1": "raise ValueError('a bug')"}, 1, "ValueError: a bug"),
     ({"rank0": "raise ValueError('a bug')", "rank1": SLEEP}, 1, "ValueError: a bug"),
     ({"rank0": "raise SystemExit(3)", "rank1": SLEEP}, 3, None),
