@@ -47,8 +47,12 @@ def compile_lock_entries(output: Path, extras: list[str], upgrade: list[str]) ->
         command += ["--extra", extra]
     for name in upgrade:
         command += ["--upgrade-package", name]
-    subprocess.run(command, env=install.uv_environment(Path(sys.executable)), check=True)
-    kept = [entry for entry in install.entries(output) if not BROUGHT_BY_TORCH.match(install.name_of(entry))]
+    subprocess.run(command, env=install.build_uv_environment(Path(sys.executable)), check=True)
+    kept = [
+        entry
+        for entry in install.read_lock_entries(output)
+        if not BROUGHT_BY_TORCH.match(install.parse_package_name(entry))
+    ]
     return [entry for entry in map(_simplify_marker, kept) if entry]
 
 
@@ -56,9 +60,9 @@ def _simplify_marker(entry: str) -> str:
     """The entry with its marker where only some environments need it, without it where all do, and nothing where none
     does.
     """
-    requirement, marker = install.marked(entry)
+    requirement, marker = install.split_marker(entry)
     hashes = entry.partition(" --hash")[2]
-    hashes = f" --hash{hashes}" if hashes and install.name_of(entry) not in install.FREE else ""
+    hashes = f" --hash{hashes}" if hashes and install.parse_package_name(entry) not in install.FREE else ""
     if not marker:
         return requirement + hashes
     needed = [Marker(marker).evaluate(environment) for environment in ENVIRONMENTS]
@@ -79,9 +83,9 @@ def main() -> None:
         output = Path(scratch, "all.lock")
         output.write_text("".join(file.read_text() for file in (run, dev) if file.exists()))
         everything = compile_lock_entries(output, ["setup", "dev", "servers"], upgrade)
-        needed = set(map(install.name_of, compile_lock_entries(output, ["setup", "servers"], [])))
-    files = {run: [entry for entry in everything if install.name_of(entry) in needed]}
-    files[dev] = [entry for entry in everything if install.name_of(entry) not in needed]
+        needed = set(map(install.parse_package_name, compile_lock_entries(output, ["setup", "servers"], [])))
+    files = {run: [entry for entry in everything if install.parse_package_name(entry) in needed]}
+    files[dev] = [entry for entry in everything if install.parse_package_name(entry) not in needed]
     for file, listed in files.items():
         file.write_text("".join(entry.replace(" --hash", " \\\n    --hash") + "\n" for entry in listed))
 

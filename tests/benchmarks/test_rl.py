@@ -30,7 +30,7 @@ def agreement(one_thread, monkeypatch):
 
 
 def test_both_sides_agree(agreement, tmp_path):
-    agreement.check(QUICK, 8, 1, tmp_path)
+    agreement.check_losses_and_gradients(QUICK, 8, 1, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_both_sides_agree(agreement, tmp_path):
 def test_another_loss_would_be_noticed(agreement, tmp_path, monkeypatch, part, wrong):
     monkeypatch.setattr(agreement, part, wrong(getattr(agreement, part)))  # on TRL's side only
     with pytest.raises(AssertionError):
-        agreement.check(QUICK, 8, 1, tmp_path)
+        agreement.check_losses_and_gradients(QUICK, 8, 1, tmp_path)
 
 
 def test_the_command(tmp_path):
