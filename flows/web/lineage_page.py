@@ -3,7 +3,7 @@
 The page needs no network, no server and no script: with one, a click shows a node's facts beside the graph and what is
 before and behind it; without, the facts stand below the graph as a list. Its policy allows the one style and the one
 script that it carries, by their digests, and nothing else. Each node has an address, `lineage.html#run-ID` or
-`#artifact-PATH@HASH` (document.anchor).
+`#artifact-PATH@HASH` (document.format_page_anchor).
 """
 
 import base64

@@ -19,7 +19,7 @@ whole = lru_cache(maxsize=64)(files.parse_params.__wrapped__)
 
 @lru_cache(maxsize=256)
 def params(text: str) -> Any:
-    """What files.params makes of the text."""
+    """What files.parse_params makes of the text."""
     sections = [*SECTION.finditer(text)]
     names = {section[1] for section in sections}
     before = text[: sections[0].start()] if sections else text
@@ -39,5 +39,5 @@ def _parsed(anchors: str, section: str) -> Any:
 
 
 def parse(text: str, name: str) -> Any:
-    """What files.parse makes of a text; the caller may change it."""
+    """What files.parse_yaml_text makes of a text; the caller may change it."""
     return deepcopy(kept(text, name))
