@@ -83,7 +83,7 @@ class Lines:
         self.console = console
         self.root = root
         self.planned = planned
-        self.known = past_seconds or {}
+        self.past_seconds = past_seconds or {}
         self.cores = jobs or resources.count_cores()
         self.rows = {
             stage.name: StageProgress(stage.name, Event(stage.name, "waiting", stage.reason or "")) for stage in planned
@@ -131,7 +131,7 @@ class Lines:
             if row.last.state not in ("waiting", "running") or (row.last.state == "waiting" and stage.reason is None):
                 continue
             elapsed = row.seconds(now) if row.last.state == "running" else 0.0
-            seconds = time_left.estimate_stage_seconds_left(self.known, stage.name, elapsed, row.left(now))
+            seconds = time_left.estimate_stage_seconds_left(self.past_seconds, stage.name, elapsed, row.left(now))
             unknown += seconds is None
             remaining.append(Remaining(stage.name, seconds or 0.0, stage.cpu, stage.upstream))
         return time_left.format_time_left(time_left.estimate_run_seconds_left(remaining, self.cores), unknown)

@@ -63,7 +63,7 @@ class StageResult:
     state: State
     reason: str = ""
     seconds: float = 0.0
-    mlflow_run_id: str | None = None  # of the run that made its outs
+    mlflow_run_id: str | None = None  # of the run that made its outs; None where MLflow here has none
     pipeline_run_id: str | None = None  # of the MLflow run of the whole flow
     log: Path | None = None
     outs: dict[str, str] = field(default_factory=dict)  # path -> DVC hash

@@ -118,7 +118,7 @@ class _Following:
         self._say = say
         self.stopped = stopped
         self.status = Status()
-        self.told = (0, 0)
+        self.reported_step = (0, 0)
         self.phase = ""
         self._said = ""
         self.copy = None if job.transport == "shared" else log
@@ -202,8 +202,8 @@ class _Following:
         lasting = status.phase if status.phase == self.phase else ""
         self.phase = status.phase
         self.say(f"on {self._get_worker_name()}" + (f": {lasting}" if lasting else ""))
-        if (status.step, status.total) != self.told and status.total:
-            self.told = status.step, status.total
+        if (status.step, status.total) != self.reported_step and status.total:
+            self.reported_step = status.step, status.total
             self.tell(status.step, status.total, status.seconds, status.measure)
 
     def _append_new_log_lines(self) -> None:

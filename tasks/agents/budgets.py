@@ -90,7 +90,7 @@ class _Learner:
         torch.manual_seed(seed)
         self.config = config
         self.name = name
-        self.own = config.policies[name]
+        self.budget = config.policies[name]
         self.world = world
         self.seed = seed
         self.trained = trained_model.load_trainable_model(policy, config.training)
@@ -105,9 +105,9 @@ class _Learner:
     def train(self, training: ResumableTraining, teacher: Path, out: Path) -> tuple[dict[str, float], list[Row]]:
         """Buy and learn; the policy goes to `out`. What was paid and done, and the curve."""
         prices = self.config.prices
-        if self.own.source == "rewards":
+        if self.budget.source == "rewards":
             price = self.config.games * self.config.episodes * prices.reward
-            steps = int(self.own.dollars / price)
+            steps = int(self.budget.dollars / price)
             self._check_affordable(steps, "batch of rated episodes")
             paid = {"spent": steps * price, "number": float(steps * self.config.games * self.config.episodes)}
             optimizer = self._make_optimizer(steps * self.config.epochs)
@@ -134,7 +134,7 @@ class _Learner:
 
     def _buy_training_data(self, teacher: Path) -> Bought:
         config = self.config
-        budget = self.own
+        budget = self.budget
         prices = self.config.prices
         if budget.source == "demonstrations":
             return purchases.buy_demonstrations(
@@ -154,12 +154,12 @@ class _Learner:
         if not number:
             raise ConfigError(
                 f"params.yaml: branches.budgets.{self.name}.dollars: expected enough for one {what}, got "
-                f"{self.own.dollars:g}"
+                f"{self.budget.dollars:g}"
             )
 
     def _make_optimizer(self, steps: int) -> Optimizer:
         settings = build_settings(self.config.training, OptimizerSettings)
-        return Optimizer(self.trained.model, self.own.learning_rate, steps, self.config.clip, settings)
+        return Optimizer(self.trained.model, self.budget.learning_rate, steps, self.config.clip, settings)
 
     def _iterate_batch_rows(self, count: int, start: int) -> Iterator[list[int]]:
         """The rows of each batch, from a step on."""

@@ -69,7 +69,7 @@ class Bytes:
         self.origins = origins
         self.pipeline = pipeline
         self.unfinished = unfinished
-        self.told = on_progress
+        self.on_progress = on_progress
         self.ignored = dvc_pipeline.Ignored(root)
         self.removed = removal_log.load_removal_times(root)
         self._listings: dict[str, Listing] = {}
@@ -89,7 +89,7 @@ class Bytes:
         walked = {path: _collect_files(location) for path, location in locations.items()}
         objects = {file for claim in kept for file in self._listings[claim.md5].objects.values() if file is not None}
         files = {file for below in walked.values() for file in below.values()}
-        digests = self.memory.digests(sorted(files | objects), self.told)
+        digests = self.memory.digests(sorted(files | objects), self.on_progress)
         self.audit.counts["files"] += len(files | objects)
         self._check_workspace(in_workspace, walked, digests)
         for claim in kept:

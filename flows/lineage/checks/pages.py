@@ -35,7 +35,7 @@ class Pages:
         self.root = root
         self.pipelines = pipelines
         self.unsealed = unsealed
-        self.known = run_page.load_page_digests(root)
+        self.digests_by_page = run_page.load_page_digests(root)
 
     def check(self, stages: Collection[str]) -> None:
         """Check the pages of those of the stages that are reports."""
@@ -47,7 +47,7 @@ class Pages:
                 if source.is_file() and page.is_file():
                     self._check_report_page(report, kind, source, page, stages)
             lineage = run_page.get_lineage_page_path(self.root, report)
-            if report in stages and lineage.is_file() and lineage.name in self.known:
+            if report in stages and lineage.is_file() and lineage.name in self.digests_by_page:
                 self._check_lineage_page(report, lineage)
 
     def _check_kept_pages(self, report: str) -> None:
@@ -65,7 +65,9 @@ class Pages:
         """The page of the report's lineage has the digest that was noted, or a pipeline run kept it so."""
         copies = self._collect_page_copies(page.name)
         digest = _compute_file_sha256(page)
-        if digest == self.known[page.name] or any(_compute_file_sha256(file) == digest for file in copies.values()):
+        if digest == self.digests_by_page[page.name] or any(
+            _compute_file_sha256(file) == digest for file in copies.values()
+        ):
             return
         if stopped := self._find_stopped_run(page, copies):
             self._add_remark(page, STOPPED.format(stopped.id[:SHORT]), report)
@@ -77,7 +79,7 @@ class Pages:
         made, whole = (file.read_bytes().decode(errors="replace") for file in (source, page))
         shown = run_head.remove_marker_texts(whole)
         digest = hashlib.sha256(page.read_bytes()).hexdigest()
-        as_written = self.known.get(page.name) == digest
+        as_written = self.digests_by_page.get(page.name) == digest
         copies = self._collect_page_copies(page.name)
         keeper = next((run_id for run_id, file in copies.items() if _compute_file_sha256(file) == digest), None)
         before, marked, after = made.rpartition(run_page.MARKER)
@@ -95,7 +97,7 @@ class Pages:
             if stopped := self._find_stopped_run(page, copies):
                 self._add_remark(page, STOPPED.format(stopped.id[:SHORT]), report)
                 return
-            faults += [self._format_page_edit(whole, newest)] if self.known.get(page.name) or newest else []
+            faults += [self._format_page_edit(whole, newest)] if self.digests_by_page.get(page.name) or newest else []
             if not faults:
                 self._add_remark(
                     page, "no run kept a copy or a digest of it, so that its section on the run is not checked", report

@@ -42,7 +42,7 @@ class Calculator:
         self.task = f"{first} {sign} {second}"
         self.result = _calculate(first, sign, second)
         self.turns_played = 0
-        self.known = False
+        self.result_is_shown = False
         return [{"role": "user", "content": f"What is {self.task}?"}]
 
     def step(self, action: str) -> Turn:
@@ -54,13 +54,13 @@ class Calculator:
             return Turn("", right, True, {"right": right})
         if self.tool and (call := CALL.fullmatch(action.strip())):
             computed = _calculate(int(call[1]), call[2], int(call[3]))
-            self.known = self.known or computed == self.result
+            self.result_is_shown = self.result_is_shown or computed == self.result
             return Turn(str(computed), -self.call_cost, last, {"calls": 1.0})
         return Turn("I do not understand that.", 0.0, last)
 
     def best_action(self) -> str:
         """Calculate first, where there is a calculator."""
-        return f"calculate {self.task}" if self.tool and not self.known else f"answer {self.result}"
+        return f"calculate {self.task}" if self.tool and not self.result_is_shown else f"answer {self.result}"
 
     def optimum(self) -> float:
         """1: who knows the answer need not ask."""

@@ -55,7 +55,7 @@ class Facts:
         what = generator.choice(sorted(KNOWN))
         self.result = self.facts[self.chain[-1]][what]
         self.turns_played = 0
-        self.found = 0
+        self.found_links = 0
         relation_phrase = "".join(f"the {relation} of " for relation in reversed(relations))
         return [{"role": "user", "content": f"What is the {what} of {relation_phrase}{self.chain[0]}?"}]
 
@@ -69,8 +69,8 @@ class Facts:
             return Turn("", right, True, {"right": right})
         if search := SEARCH.fullmatch(command):
             name = search[1]
-            if self.found < len(self.chain) and name == self.chain[self.found]:
-                self.found += 1
+            if self.found_links < len(self.chain) and name == self.chain[self.found_links]:
+                self.found_links += 1
             facts = self.facts.get(name)
             observation = (
                 "Nobody of this name." if facts is None else ", ".join(f"{key} {value}" for key, value in facts.items())
@@ -80,8 +80,10 @@ class Facts:
 
     def best_action(self) -> str:
         """Search along the chain, then answer."""
-        return f"search {self.chain[self.found]}" if self.found < len(self.chain) else f"answer {self.result}"
+        return (
+            f"search {self.chain[self.found_links]}" if self.found_links < len(self.chain) else f"answer {self.result}"
+        )
 
     def optimum(self) -> float:
         """1, less the searches that are still needed: nothing of it can be known without them."""
-        return 1.0 - self.search_cost * (len(self.chain) - self.found)
+        return 1.0 - self.search_cost * (len(self.chain) - self.found_links)

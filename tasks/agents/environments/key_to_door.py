@@ -32,11 +32,11 @@ class KeyToDoor:
         """Draw a game."""
         generator = random.Random(seed)
         colours = generator.sample(PLACES, self.boxes)
-        self.place = generator.choice(colours)
+        self.key_box = generator.choice(colours)
         self.has_key = False
         self.turns_played = 0
         self.worth = [generator.uniform(-self.apples, self.apples) for _ in range(self.orchard)]
-        seen = f"Boxes: {', '.join(colours)}. The key is in the {self.place} box."
+        seen = f"Boxes: {', '.join(colours)}. The key is in the {self.key_box} box."
         return [{"role": "user", "content": f"{RULES} Game {seed % 1000}. {seen}"}]
 
     def step(self, action: str) -> Turn:
@@ -46,7 +46,7 @@ class KeyToDoor:
         reward = 0.0
         self.turns_played += 1
         if turn == 0:
-            self.has_key = command == f"take {self.place}"
+            self.has_key = command == f"take {self.key_box}"
             feedback = "You have the key." if self.has_key else "You have nothing."
         elif turn <= self.orchard:
             picks = command == "pick"
@@ -64,7 +64,7 @@ class KeyToDoor:
     def best_action(self) -> str:
         """The key, the good apples, the door."""
         if self.turns_played == 0:
-            return f"take {self.place}"
+            return f"take {self.key_box}"
         if self.turns_played <= self.orchard:
             return "pick" if self.worth[self.turns_played - 1] > 0 else "walk"
         return "open"

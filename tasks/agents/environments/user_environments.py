@@ -48,7 +48,7 @@ class Hosted(Child):
             {**os.environ, **NO_THREADS, "PYTHONHASHSEED": "0"},  # the same order of a set in each run
         )
         self.numbers = count()
-        self.told = 0
+        self.printed_faults = 0
         self.asked: dict[int, str] = {}  # what is asked, by the number of the question
         if wrong := self.reply(READY, LOAD_SECONDS).get("fault"):
             self.close()
@@ -77,9 +77,9 @@ class Hosted(Child):
 
     def tell(self, where: str, what: str) -> None:
         """Name a fault on standard error; of many the first ones."""
-        self.told += 1
-        if self.told <= TOLD:
-            more = "; further faults are counted alone" if self.told == TOLD else ""
+        self.printed_faults += 1
+        if self.printed_faults <= TOLD:
+            more = "; further faults are counted alone" if self.printed_faults == TOLD else ""
             print(f"{self.name}: {where}: {format_in_one_line(what)}{more}", file=sys.stderr, flush=True)
 
 

@@ -32,7 +32,7 @@ class SharedLayer(DynamicLayer):  # type: ignore[misc]  # transformers is untype
         self.is_initialized = True
         self.keys = keys
         self.values = values
-        self.own = RoomyLayer(keys[:, :, :0], values[:, :, :0], rows, room)
+        self.response_layer = RoomyLayer(keys[:, :, :0], values[:, :, :0], rows, room)
         self._set_row_slots(rows)
 
     def update(self, key_states: Tensor, value_states: Tensor, *_: object, **__: object) -> tuple[Self, Self]:
@@ -40,17 +40,17 @@ class SharedLayer(DynamicLayer):  # type: ignore[misc]  # transformers is untype
 
         Attention is given the layer itself: a model that reads keys fails with an error.
         """
-        self.own.update(key_states, value_states)
+        self.response_layer.update(key_states, value_states)
         return self, self
 
     def get_seq_length(self) -> int:
         """Tokens of a row, its prompt's included."""
-        length: int = self.keys.shape[-2] + self.own.get_seq_length()
+        length: int = self.keys.shape[-2] + self.response_layer.get_seq_length()
         return length
 
     def batch_select_indices(self, indices: Tensor) -> None:
         """Keep these rows and their prompts only."""
-        self.own.batch_select_indices(indices)
+        self.response_layer.batch_select_indices(indices)
         self._set_row_slots(self.owner[indices])
 
     def attend(self, query: Tensor, mask: Tensor | None, scaling: float | None) -> Tensor:
@@ -61,13 +61,15 @@ class SharedLayer(DynamicLayer):  # type: ignore[misc]  # transformers is untype
         # Query heads that share a key head are further queries of it: (N, key heads, queries, size).
         query = query.reshape(rows, self.keys.shape[1], -1, size) * (size**-0.5 if scaling is None else scaling)
         prompt = self._ungroup_rows(self._group_rows_by_prompt(query) @ self.keys.mT)
-        response = query @ self.own.keys.mT
+        response = query @ self.response_layer.keys.mT
         scores = torch.cat([prompt, response], dim=-1)  # (N, key heads, queries, length)
         if mask is not None:
             scores = scores.masked_fill(~mask, -torch.inf)
         weights = scores.softmax(-1, dtype=torch.float32).to(query.dtype)
         prompt, response = weights.tensor_split([self.keys.shape[-2]], dim=-1)
-        out = self._ungroup_rows(self._group_rows_by_prompt(prompt) @ self.values) + response @ self.own.values
+        out = (
+            self._ungroup_rows(self._group_rows_by_prompt(prompt) @ self.values) + response @ self.response_layer.values
+        )
         return out.reshape(rows, 1, heads, -1)
 
     def _set_row_slots(self, rows: Tensor) -> None:

@@ -42,7 +42,7 @@ class OnSolutions:
         self.table = table[self.test.kept]
         self.train.print_cut_counts("reward_model", limit)
         self.steps = self.train.steps(config.prompts_per_batch, config.epochs)
-        self.found = pd.DataFrame()  # what the model says of the held-out solutions
+        self.held_out_table = pd.DataFrame()  # what the model says of the held-out solutions
 
     def check_positions(self, model: PretrainedModel) -> None:
         """DataError with one line where a solution is longer than the model can read."""
@@ -63,14 +63,16 @@ class OnSolutions:
             "accuracy": labelled_reward_model.compute_right_prediction_mask(logits, target).double().mean().item(),
             "loss": labelled_reward_model.compute_label_losses(logits, target).mean().item(),
         }
-        self.found = self._build_held_out_table(logits)
-        return {**shared, **solution_measures.compute_solution_measures(self.found)}
+        self.held_out_table = self._build_held_out_table(logits)
+        return {**shared, **solution_measures.compute_solution_measures(self.held_out_table)}
 
     def write(self, out: Path) -> None:
         """Write calibration.csv and held_out.parquet, of what was measured last."""
-        tables.write_curves(solution_measures.compute_solution_calibration(self.found, BINS), out / "calibration.csv")
+        tables.write_curves(
+            solution_measures.compute_solution_calibration(self.held_out_table, BINS), out / "calibration.csv"
+        )
         if processes.is_main_process():
-            tables.write_table(HeldOut, self.found, out / "held_out.parquet")
+            tables.write_table(HeldOut, self.held_out_table, out / "held_out.parquet")
 
     def measure_after_training(self, model: PretrainedModel, generator: torch.Generator) -> Metrics:
         """How many solutions were cut or left out."""

@@ -65,7 +65,7 @@ def test_the_best_way_to_the_door_is_the_optimum_and_no_other_is_better(seed, or
 def test_without_the_key_the_door_stays_shut():
     game = KeyToDoor({"orchard": 1})
     game.reset(0)
-    wrong = next(place for place in ("red", "blue", "green") if place != game.place)
+    wrong = next(place for place in ("red", "blue", "green") if place != game.key_box)
     assert game.step(f"take {wrong}").observation == "You have nothing. Apples hang here."
     assert game.optimum() == pytest.approx(max(0.0, game.worth[0]))
     assert game.step("pick").reward == game.worth[0]

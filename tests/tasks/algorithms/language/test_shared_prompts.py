@@ -87,7 +87,7 @@ def test_a_token_hidden_or_not_shows():
 def test_prompts_stand_once_in_memory():
     layer, other = layer_and_copy([0] * 4 + [1] * 4 + [2] * 4)
     assert layer.keys.numel() == 3 * HEADS * PROMPT * SIZE
-    assert layer.own.buffers[0].numel() == 12 * HEADS * 6 * SIZE
+    assert layer.response_layer.buffers[0].numel() == 12 * HEADS * 6 * SIZE
     assert other.buffers[0].numel() == 12 * HEADS * (PROMPT + 6) * SIZE
 
 
