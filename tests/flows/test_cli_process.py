@@ -109,7 +109,7 @@ def test_on_a_terminal_there_is_the_table_and_no_chatter_of_what_works_below(roo
     assert run.returncode == 0
     plain = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown.decode())
     words = {line.split()[0] for line in plain.replace("\r", "\n").splitlines() if line.strip()}
-    expected = {*GRAPH, "params.yaml:", "starting", "log:", "report:", "lineage:"}
+    expected = {*GRAPH, "params.yaml:", "Prefect's", "starting", "log:", "report:", "lineage:"}
     assert expected - {"starting"} <= words, "the first stage may have started before the first picture"
     assert all(word in expected or word.isdigit() for word in words), words - expected
 
