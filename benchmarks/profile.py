@@ -1,11 +1,12 @@
 """Where the time and memory of the default flows go: `python -m benchmarks.profile [language] [offline]` writes
-benchmarks/results/profile.json.
+benchmarks/results/profile.json, and `--typical` from it what the estimates of a first run go by.
 
 Each flow runs in a clone of the last commit, from an empty cache. What is told of each stage is what its run in MLflow
 says.
 """
 
 import argparse
+import json
 import os
 import subprocess
 import sys
@@ -22,6 +23,8 @@ from flows.engine import mlflow_run_lookup
 from flows.engine.mlflow_run_lookup import PEAK_MEMORY, PREFIX
 from flows.engine.plan import plan_stages
 from flows.engine.stage_types import PlannedStage
+from flows.lineage.expected_durations import TYPICAL, select_work_params
+from flows.params.files import parse_params
 from flows.running import FLOWS, get_flow_targets
 
 ROOT = Path(__file__).parent.parent
@@ -141,6 +144,19 @@ def duration(results: Mapping[str, Any], flow: str) -> str:
     )
 
 
+def write_typical_durations(profiles: Mapping[str, Profile], params: str) -> None:
+    """Write the durations by which a first run estimates how long it takes.
+
+    They are the stages' seconds in the profiles, measured with the values of `params`, the text of params.yaml.
+    """
+    content = {
+        "machine": {flow: profile.machine for flow, profile in profiles.items()},
+        "params": select_work_params(parse_params(params)),
+        "seconds": {cost.stage: round(cost.seconds, 1) for profile in profiles.values() for cost in profile.stages},
+    }
+    TYPICAL.write_text(json.dumps(content, indent=1) + "\n")
+
+
 def _format_minutes(seconds: float) -> str:
     return f"{int(seconds) // 60} min {int(seconds) % 60:02} s"
 
@@ -149,9 +165,13 @@ def main() -> None:
     """Run the flows, and keep what they took."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("flows", nargs="*", choices=[*FLOWS, []], default=[*FLOWS])
-    asked = parser.parse_args().flows
+    parser.add_argument("--typical", action="store_true", help="measure nothing: write what a first run goes by")
+    options = parser.parse_args()
     profiles = parse_profiles(result_files.load_result(RESULT, {}))
-    for flow in asked:
+    if options.typical:
+        write_typical_durations(profiles, (ROOT / "params.yaml").read_text())
+        return
+    for flow in options.flows:
         with tempfile.TemporaryDirectory() as folder:
             root = Path(folder) / "clone"
             load = os.getloadavg()[0]

@@ -16,13 +16,14 @@ from flows.console.summary import GOOD, format_relative_path, load_report_headli
 from flows.console.usage_errors import WrongUseError, convert_errors_to_wrong_use
 from flows.engine.journals import replay_process
 from flows.engine.stage_types import PlannedStage, StageResult, Watcher
-from flows.params.files import read_text
+from flows.params.files import parse_params, read_text
 from flows.params_overlay import Laid
 from flows.web import run_page
 from tasks.common import mlflow_address
 
 if TYPE_CHECKING:
     from flows.engine.execute import Execution
+    from flows.lineage.expected_durations import ExpectedDuration
     from flows.lineage.new_judgements import Before
     from flows.orchestration.server import Server
     from flows.workers.dispatch import Dispatch
@@ -93,7 +94,8 @@ def open_flow_run(
                 (*device_memory.list_device_memory_problems(root, planned), *_list_unrecorded_code_remarks(root)),
             )
             before = _load_state_before_judgements(root, planned)
-            display = create_progress_display(console, planned, root, _load_last_durations(root, planned), how.jobs)
+            expected = _expect_durations(root, planned, params)
+            display = create_progress_display(console, planned, root, expected, how.jobs)
             stack.enter_context(_execute_planned_stages(root, part, planned, how, edit.wrap_watcher(display), display))
             yield part
         print_run_results(console, part.results, root, time.monotonic() - began)
@@ -207,15 +209,16 @@ def _list_unrecorded_code_remarks(root: Path) -> list[str]:
     return git_files.list_unrecorded_code_warnings(root)
 
 
-def _load_last_durations(root: Path, planned: Sequence[PlannedStage]) -> dict[str, float]:
-    """The seconds that each stage that may run took the last time; none where the records cannot be read, which the run
-    itself says.
+def _expect_durations(root: Path, planned: Sequence[PlannedStage], params: str) -> "dict[str, ExpectedDuration]":
+    """How long each stage that may run will take with `params`, the text of params.yaml.
+
+    Nothing where the records cannot be read, which the run itself says.
     """
     from flows.engine.plan import PlanError
-    from flows.lineage import durations
+    from flows.lineage.expected_durations import expect_stage_durations
 
     with suppress(PlanError):
-        return durations.read_stage_durations(root, [stage.name for stage in planned if stage.reason])
+        return expect_stage_durations(root, [stage.name for stage in planned if stage.reason], parse_params(params))
     return {}
 
 

@@ -18,7 +18,7 @@ from flows import flow_run, running
 from flows.console.summary import format_relative_path
 from flows.engine.stage_types import PlannedStage, StageResult, Watcher
 from flows.params import editing
-from flows.params.files import SEED
+from flows.params.files import PARAMS, SEED, parse_params, read_text
 from flows.params_overlay import Laid, overlay_params
 from flows.running import FLOWS, WrongUseError, convert_errors_to_wrong_use
 from flows.sweeps import axes
@@ -196,16 +196,17 @@ def _make_watcher_factory(console: Console, sweep: "Sweep", jobs: int | None, ed
     @contextmanager
     def watching(planned: Sequence[PlannedStage]) -> Iterator[Watcher]:
         from flows.console.display import create_progress_display
-        from flows.lineage import durations
+        from flows.lineage.expected_durations import expect_stage_durations
 
         late = {stage.name: sweep.owner.part(stage.name) for stage in planned if stage.reason}
-        past_seconds = durations.read_stage_durations(sweep.root, {node.draft.stage for node, _ in late.values()})
-        seconds = {
-            name: past_seconds[node.draft.stage] * share
+        params = parse_params(read_text(sweep.root / PARAMS))
+        by_stage = expect_stage_durations(sweep.root, {node.draft.stage for node, _ in late.values()}, params)
+        expected = {
+            name: by_stage[node.draft.stage]._replace(seconds=by_stage[node.draft.stage].seconds * share)
             for name, (node, share) in late.items()
-            if node.draft.stage in past_seconds
+            if node.draft.stage in by_stage
         }
-        with create_progress_display(console, planned, sweep.root, seconds, jobs) as display:
+        with create_progress_display(console, planned, sweep.root, expected, jobs) as display:
             yield edit.wrap_watcher(display)
 
     return watching

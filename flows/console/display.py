@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -20,9 +20,14 @@ from rich.text import Text
 from flows.console import time_left
 from flows.console.summary import STYLES, WORDS, format_duration, format_relative_path, format_state_counts
 from flows.console.time_left import Remaining
+from flows.engine.dvc_changes import NEVER
 from flows.engine.stage_types import Event, PlannedStage
 from flows.machine import resources
 
+if TYPE_CHECKING:
+    from flows.lineage.expected_durations import ExpectedDuration
+
+LOGS = "mlruns/logs"  # where each stage has its log
 FIRST_SECONDS = 10.0  # of a stage until its progress is first reported in a piped run
 PROGRESS_SECONDS = 60.0  # between two reports after that
 FIXED = 29  # columns of the terminal for state and time, with the space around them
@@ -76,14 +81,15 @@ class Lines:
         console: Console,
         planned: Sequence[PlannedStage],
         root: Path,
-        past_seconds: Mapping[str, float] | None = None,
+        expected: "Mapping[str, ExpectedDuration] | None" = None,
         jobs: int | None = None,
     ) -> None:
-        """`past_seconds` has the seconds of each stage's last run, `jobs` the cores that the run may use at a time."""
+        """`expected` has what is known of how long stages take, `jobs` the cores that the run may use at a time."""
         self.console = console
         self.root = root
         self.planned = planned
-        self.past_seconds = past_seconds or {}
+        self.expected = expected or {}
+        self.speed = time_left.SpeedCalibration()
         self.cores = jobs or resources.count_cores()
         self.rows = {
             stage.name: StageProgress(stage.name, Event(stage.name, "waiting", stage.reason or "")) for stage in planned
@@ -95,7 +101,8 @@ class Lines:
 
     def __enter__(self) -> Self:
         begin = f"{self.late} of {len(self.rows)} stages to run"
-        self.console.print(", ".join(filter(None, (begin, self.left(time.monotonic())))))
+        left = self.left(time.monotonic())
+        self.console.print(f"{', '.join(filter(None, (begin, left)))}; logs: {LOGS}", markup=False, highlight=False)
         return self
 
     def __exit__(
@@ -110,7 +117,7 @@ class Lines:
             row = self.rows[event.stage]
             new_reason = event.state in ("waiting", "running") and event.reason not in ("", row.last.reason)
             changed = event.state != row.last.state
-            row.update(event, now)
+            self.take(event, now)
             progress = row.last.state == "running" and event.step is not None
             if changed:
                 self.next_report[event.stage] = now + FIRST_SECONDS
@@ -122,19 +129,32 @@ class Lines:
                 self.next_report[event.stage] = now + PROGRESS_SECONDS
                 self.line(row, format_step_progress(row, now))
 
+    def take(self, event: Event, now: float) -> StageProgress:
+        """Note an event in the stage's row, and learn from a stage that has ended how fast this machine is."""
+        row = self.rows[event.stage]
+        row.update(event, now)
+        expected = self.expected.get(event.stage)
+        if event.state == "ran" and expected and not expected.measured_here:
+            self.speed.add(expected.seconds, event.seconds)
+        return row
+
     def left(self, now: float) -> str:
         """The time that is left of the whole run, as far as it is known how long stages take."""
-        remaining = []
+        low = []
+        high = []
         unknown = 0
         for stage in self.planned:
             row = self.rows[stage.name]
             if row.last.state not in ("waiting", "running") or (row.last.state == "waiting" and stage.reason is None):
                 continue
             elapsed = row.seconds(now) if row.last.state == "running" else 0.0
-            seconds = time_left.estimate_stage_seconds_left(self.past_seconds, stage.name, elapsed, row.left(now))
-            unknown += seconds is None
-            remaining.append(Remaining(stage.name, seconds or 0.0, stage.cpu, stage.upstream))
-        return time_left.format_time_left(time_left.estimate_run_seconds_left(remaining, self.cores), unknown)
+            estimate = time_left.estimate_stage_left(self.expected.get(stage.name), self.speed, elapsed, row.left(now))
+            unknown += estimate is None
+            seconds, spread = (estimate.seconds, estimate.spread) if estimate else (0.0, 1.0)
+            low.append(Remaining(stage.name, seconds / spread, stage.cpu, stage.upstream))
+            high.append(Remaining(stage.name, seconds * spread, stage.cpu, stage.upstream))
+        least, most = (time_left.estimate_run_seconds_left(stages, self.cores) for stages in (low, high))
+        return time_left.format_time_left(least, most, unknown)
 
     def line(self, row: StageProgress, about: str) -> None:
         """Print one line about a stage."""
@@ -144,10 +164,11 @@ class Lines:
     def about(self, row: StageProgress) -> str:
         """The details of a change of state that are printed after its name."""
         last = row.last
-        if last.state in ("running", "failed"):
-            seconds = format_duration(last.seconds) if last.state == "failed" else ""
+        if last.state == "failed":
             log = f"log: {format_relative_path(last.log, self.root)}" if last.log else ""
-            return "  ".join(filter(None, (seconds, last.reason, log)))
+            return "  ".join(filter(None, (format_duration(last.seconds), last.reason, log)))
+        if last.state == "running":
+            return "" if last.reason == NEVER else last.reason
         return format_duration(last.seconds) if last.state in ("ran", "restored") else last.reason
 
 
@@ -168,10 +189,10 @@ class LiveTable(Lines):
         console: Console,
         planned: Sequence[PlannedStage],
         root: Path,
-        past_seconds: Mapping[str, float] | None = None,
+        expected: "Mapping[str, ExpectedDuration] | None" = None,
         jobs: int | None = None,
     ) -> None:
-        super().__init__(console, planned, root, past_seconds, jobs)
+        super().__init__(console, planned, root, expected, jobs)
         self.began = time.monotonic()
         self.over = False
         self.live = Live(console=console, get_renderable=self.table, refresh_per_second=4)
@@ -189,7 +210,7 @@ class LiveTable(Lines):
     def __call__(self, event: Event) -> None:
         """Take an event; the next redraw shows it."""
         with self.lock:
-            self.rows[event.stage].update(event, time.monotonic())
+            self.take(event, time.monotonic())
 
     def table(self) -> RenderableType:
         """The current table, cut to the height of the screen, with the logs of running and failed stages below it."""
@@ -279,8 +300,12 @@ def truncate_name_middle(name: str, width: int) -> str:
 
 
 def create_progress_display(
-    console: Console, planned: Sequence[PlannedStage], root: Path, past_seconds: Mapping[str, float], jobs: int | None
+    console: Console,
+    planned: Sequence[PlannedStage],
+    root: Path,
+    expected: "Mapping[str, ExpectedDuration]",
+    jobs: int | None,
 ) -> Lines:
-    """The live table on a terminal, plain lines elsewhere; `past_seconds` and `jobs` as `Lines` has them."""
+    """The live table on a terminal, plain lines elsewhere; `expected` and `jobs` as `Lines` has them."""
     live = console.file.isatty() and console.is_interactive
-    return (LiveTable if live else Lines)(console, planned, root, past_seconds, jobs)
+    return (LiveTable if live else Lines)(console, planned, root, expected, jobs)

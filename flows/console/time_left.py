@@ -1,9 +1,17 @@
-"""How long a run will still take, by how long its stages took before."""
+"""How long a run will still take, by how long its stages are expected to take."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from flows.console.summary import format_duration
+
+if TYPE_CHECKING:
+    from flows.lineage.expected_durations import ExpectedDuration
+
+FIRST_SPREAD = 1.6  # of an estimate by another machine's run, before any stage has ended here
+KNOWN_SPREAD = 1.15  # of one by a run of the same stage here, or by the stage's own steps
+PRIOR_SECONDS = 20.0  # of stages that ended, which count as much as the first guess of this machine's speed
 
 
 @dataclass(frozen=True)
@@ -42,24 +50,73 @@ def estimate_run_seconds_left(stages: Sequence[Remaining], cores: int) -> float:
     return now
 
 
-def format_time_left(seconds: float, unknown: int) -> str:
-    """`about 12 min left`; with stages that never ran `at least 12 min left`, and nothing where that says nothing."""
-    if seconds < 1:
+@dataclass(frozen=True)
+class StageEstimate:
+    """Seconds that a stage still takes, and by which factor either way it may be wrong."""
+
+    seconds: float
+    spread: float
+
+
+class SpeedCalibration:
+    """How much slower this machine is than the one that was measured, by the stages that have ended so far."""
+
+    def __init__(self) -> None:
+        self.expected = 0.0
+        self.taken = 0.0
+
+    def add(self, expected: float, taken: float) -> None:
+        """A stage has ended that was expected to take `expected` seconds."""
+        self.expected += expected
+        self.taken += taken
+
+    @property
+    def factor(self) -> float:
+        """Seconds here for one second there; near 1 until stages of some length have ended."""
+        return (self.taken + PRIOR_SECONDS) / (self.expected + PRIOR_SECONDS)
+
+    @property
+    def spread(self) -> float:
+        """By which factor an estimate may be wrong: FIRST_SPREAD at the beginning, less as stages end."""
+        return 1 + (FIRST_SPREAD - 1) / (1 + self.expected / PRIOR_SECONDS / 3)
+
+
+def format_time_left(low: float, high: float, unknown: int) -> str:
+    """`about 9 to 20 min left`, or `at least 9 min left` if nothing is known of some stages; nothing below a second."""
+    if low < 1:
         return ""
-    return f"{'at least' if unknown else 'about'} {format_rough_duration(seconds)} left"
+    if unknown:
+        return f"at least {format_rough_duration(low)} left"
+    return f"about {format_duration_range(low, high)} left"
+
+
+def format_duration_range(low: float, high: float) -> str:
+    """`9 to 20 min`, or one duration where both read alike."""
+    least = format_rough_duration(low)
+    most = format_rough_duration(high)
+    if least == most:
+        return least
+    number, _, unit = least.rpartition(" ")
+    return f"{number if most.split(' ')[1:] == [unit] else least} to {most}"
 
 
 def format_rough_duration(seconds: float) -> str:
-    """An estimate as people read it: from one minute on in whole minutes."""
-    return format_duration(seconds) if seconds < 60 or seconds >= 3600 else f"{round(seconds / 60)} min"
+    """An estimate as people read it: whole seconds below a minute, then whole minutes."""
+    if seconds < 59.5:
+        return f"{max(round(seconds), 1)} s"
+    return f"{round(seconds / 60)} min" if seconds < 3570 else format_duration(seconds)
 
 
-def estimate_stage_seconds_left(
-    past_seconds: Mapping[str, float], name: str, elapsed: float, estimate: float | None
-) -> float | None:
-    """Seconds that a stage still takes: by its own steps where it has told of them, else by its last run; None where
-    neither is known.
+def estimate_stage_left(
+    expected: "ExpectedDuration | None", speed: SpeedCalibration, elapsed: float, by_steps: float | None
+) -> StageEstimate | None:
+    """What a stage that has run `elapsed` seconds still takes: by its own steps where it has told of them, else by what
+    is expected of it; None where neither is known.
     """
-    if estimate is not None:
-        return estimate
-    return max(past_seconds[name] - elapsed, 0.0) if name in past_seconds else None
+    if by_steps is not None:
+        return StageEstimate(by_steps, KNOWN_SPREAD)
+    if expected is None:
+        return None
+    seconds = expected.seconds if expected.measured_here else expected.seconds * speed.factor
+    spread = KNOWN_SPREAD if expected.measured_here else speed.spread
+    return StageEstimate(max(seconds - elapsed, 0.0), spread)

@@ -1,7 +1,8 @@
 """What stages took, time and memory, by their runs in MLflow: no out may hold it, but the records do."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from flows.engine import mlflow_run_lookup
 from flows.engine.mlflow_run_lookup import PEAK_MEMORY, PREFIX
@@ -25,13 +26,20 @@ def read_run_peak_memory(root: Path, run_ids: Iterable[str]) -> dict[str, float]
     return {run_id: value for run_id, value in peaks.items() if value is not None}
 
 
-def read_stage_durations(root: Path, stages: Iterable[str]) -> dict[str, float]:
-    """Seconds of each stage's last finished run that is on record; stages that never ran are left out."""
-    last: dict[str, str] = {}
+class StageRun(NamedTuple):
+    """A finished run of a stage: its seconds, and its parameters by dotted key, as text."""
+
+    seconds: float
+    params: Mapping[str, str]
+
+
+def read_last_stage_runs(root: Path, stages: Iterable[str]) -> dict[str, StageRun]:
+    """Each stage's last finished run that is on record; stages that never ran are left out."""
+    last: dict[str, StageRun] = {}
     with mlflow_run_lookup.open_records_reader(root, settled=False) as records:
         for stage in stages if records else ():
             runs = records.finished({PREFIX + "stage": stage}) if records else []
-            if runs:
-                last[stage] = runs[0][0]
-    seconds = read_run_durations(root, last.values(), settled=False)
-    return {stage: seconds[run_id] for stage, run_id in last.items() if run_id in seconds}
+            head = records.head(runs[0][0]) if records and runs else None
+            if records and head and head.ended:
+                last[stage] = StageRun((head.ended - head.started) / 1000, records.params(runs[0][0]))
+    return last

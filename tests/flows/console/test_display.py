@@ -19,6 +19,7 @@ from flows.console.summary import (
     read_log_tail,
 )
 from flows.engine.stage_types import Event, PlannedStage, StageResult
+from flows.lineage.expected_durations import ExpectedDuration
 
 
 def planned(*names: str) -> list[PlannedStage]:
@@ -52,8 +53,8 @@ def test_piped_output_has_a_line_for_each_change_and_now_and_then_for_progress(c
         lines(Event("sft", "ran", seconds=31.2))
         lines(Event("reward_model", "failed", "exit status 1", seconds=2.0, log=log))
     assert out.getvalue().splitlines() == [
-        "2 of 2 stages to run",
-        "sft           running     param sft.epochs changed 1 -> 2  log: mlruns/logs/sft.log",
+        "2 of 2 stages to run; logs: mlruns/logs",
+        "sft           running     param sft.epochs changed 1 -> 2",
         "sft           running     10/150, 2 min left",
         "sft           running     70/150, 1 min left",
         "sft           running     130/150, 20 s left",
@@ -63,7 +64,7 @@ def test_piped_output_has_a_line_for_each_change_and_now_and_then_for_progress(c
 
 
 def test_the_time_left_of_the_run_and_the_loss_of_what_trains_are_told(clock: Clock, tmp_path: Path) -> None:
-    out, known = io.StringIO(), {"sft": 30.0, "dpo": 100.0}
+    out, known = io.StringIO(), {"sft": ExpectedDuration(30.0, True), "dpo": ExpectedDuration(100.0, True)}
     stages = [PlannedStage("sft", "never run", (), 1, 0), PlannedStage("dpo", "never run", ("sft",), 1, 0)]
     with Lines(PlainConsole(out), stages, tmp_path, known, jobs=1) as lines:
         lines(Event("sft", "running"))
@@ -73,12 +74,12 @@ def test_the_time_left_of_the_run_and_the_loss_of_what_trains_are_told(clock: Cl
         lines(Event("sft", "ran", seconds=20.0))
         lines(Event("dpo", "running"))
     assert out.getvalue().splitlines() == [
-        "2 of 2 stages to run, about 2 min left",
-        "sft  running     never run",
+        "2 of 2 stages to run, about 2 min left; logs: mlruns/logs",
+        "sft  running",
         "sft  running     1/40, loss 1.5",
         "sft  running     11/40, loss 1.5, 3 min left",
-        "sft  ran         20 s  about 2 min left",
-        "dpo  running     never run",
+        "sft  ran         20 s  about 1 to 2 min left",
+        "dpo  running",
     ]
 
 
@@ -91,10 +92,10 @@ def test_piped_output_says_what_a_stage_waits_for(tmp_path: Path) -> None:
             lines(Event("grpo", "waiting", text))
         lines(Event("grpo", "running", "never run"))
     assert out.getvalue().splitlines() == [
-        "1 of 1 stages to run",
+        "1 of 1 stages to run; logs: mlruns/logs",
         f"grpo  waiting     {held}",
         f"grpo  waiting     {held.replace('sft', 'dpo')}",
-        "grpo  running     never run",
+        "grpo  running",
     ]
 
 

@@ -38,7 +38,12 @@ def test_a_stage_takes_what_its_last_finished_run_took(tmp_path: Path, client: M
     ran(client, "sft", 20_000, 24_500)
     ran(client, "sft", 30_000, 31_000, "FAILED")
     ran(client, "ppo", 40_000, None)  # still runs
-    assert durations.read_stage_durations(tmp_path, ["sft", "ppo", "dpo"]) == {"sft": 4.5}
+    run_id = ran(client, "dpo", 50_000, 51_000)
+    client.log_param(run_id, "dpo.epochs", 2)
+    assert durations.read_last_stage_runs(tmp_path, ["sft", "ppo", "dpo", "grpo"]) == {
+        "sft": durations.StageRun(4.5, {}),
+        "dpo": durations.StageRun(1.0, {"dpo.epochs": "2"}),
+    }
 
 
 def test_runs_that_ended(tmp_path: Path, client: MlflowClient) -> None:
@@ -47,7 +52,7 @@ def test_runs_that_ended(tmp_path: Path, client: MlflowClient) -> None:
 
 
 def test_without_records_nothing_is_known(tmp_path: Path) -> None:
-    assert durations.read_stage_durations(tmp_path, ["sft"]) == {}
+    assert durations.read_last_stage_runs(tmp_path, ["sft"]) == {}
     assert durations.read_run_durations(tmp_path, ["a"]) == {}
     assert durations.read_run_peak_memory(tmp_path, ["a"]) == {}
 
