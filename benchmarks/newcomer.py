@@ -24,7 +24,7 @@ from benchmarks.engine import describe_machine
 
 ROOT = Path(__file__).parents[1]
 RESULT = ROOT / "benchmarks/results/newcomer.json"
-STARTED = re.compile(r"^\S+ +running ")  # the line of a stage that starts
+STARTED = re.compile(r"^\S+ +running\b")  # the line of a stage that starts
 CHANGE = ("run", "--set", "dpo.beta=0.2")
 QUESTION = ("lineage", "grpo", "strict_greedy")
 STEPS = ("clone", "first stage", "report", "second result", "answer")

@@ -23,6 +23,7 @@ from flows import (
     check_command,
     clean_command,
     model_commands,
+    preset_command,
     running,
     scaling_commands,
     serve_command,
@@ -37,7 +38,7 @@ from flows.engine.stage_types import StageResult
 from flows.params.files import PARAMS, ParameterError, find_root
 from flows.running import WrongUseError
 from tasks.common import run_environment
-from tasks.common.terminal import escape_control_characters, format_in_one_line, message
+from tasks.common.terminal import escape_control_characters, message
 from tasks.extension_modules import import_extension_modules
 
 INTERRUPTED = 130  # what a shell reports after Ctrl-C, and what Typer returns for it
@@ -97,7 +98,6 @@ def _help(
     """Language-model post-training and offline reinforcement learning as one reproducible, auditable pipeline."""
 
 
-@app.command()
 def run(
     targets: Targets = None,
     set_: Annotated[
@@ -173,7 +173,6 @@ def run(
     return int(any(result.state in ("failed", "skipped") for result in results.values()))
 
 
-@app.command()
 def status(
     targets: Targets = None,
     why: Annotated[
@@ -223,7 +222,6 @@ def _print_staleness_causes(console: PlainConsole, root: Path, stage: str) -> in
     return 0
 
 
-@app.command()
 def explain(
     key: Annotated[str, typer.Argument(help="SECTION or SECTION.KEY", autocompletion=tab.complete_param_keys)],
 ) -> None:
@@ -233,27 +231,6 @@ def explain(
     print(escape_control_characters("\n".join(explaining.explain_param(find_root(), key))))
 
 
-@app.command()
-def preset(
-    name: Annotated[
-        str,
-        typer.Argument(
-            help="A file of presets/, or of an extension, without .yaml.", autocompletion=tab.complete_presets
-        ),
-    ],
-) -> int:
-    """Lay a preset, a part of params.yaml, over params.yaml: presets/NAME.yaml or one of an extension."""
-    from flows.params import checking, editing
-
-    root = find_root()
-    types = checking.load_config_classes(root)
-    changes = editing.edit_params(root, types, editing.load_preset_edits(root, types, name))
-    for change in changes or [f"has the values of preset {name} already"]:
-        print(f"params.yaml: {format_in_one_line(change)}")
-    return 0
-
-
-@app.command()
 def ui(
     port: Annotated[int | None, typer.Option(min=1, max=65534, help="Port of MLflow's page.")] = None,
     stop: Annotated[bool, typer.Option("--stop", help="End the repository's Prefect server.")] = False,
@@ -281,28 +258,42 @@ def ui(
 
 
 COMMANDS: tuple[Callable[..., Any], ...] = (
-    sweep_commands.sweep,
-    sweep_commands.apply,
-    accept_command.accept,
+    run,
+    status,
+    check_command.check,
+    preset_command.preset,
+    explain,
+    serve_command.serve,
+    ui,
     audit_commands.runs,
-    audit_commands.lineage,
     audit_commands.compare,
+    model_commands.chat,
+    model_commands.evaluate,
+    model_commands.export,
+    audit_commands.lineage,
     audit_commands.audit,
     audit_commands.verify,
-    clean_command.clean,
-    check_command.check,
-    serve_command.serve,
-    model_commands.chat,
-    model_commands.export,
-    model_commands.evaluate,
+    accept_command.accept,
+    sweep_commands.sweep,
+    sweep_commands.apply,
     worker_commands.worker,
     worker_commands.workers,
     scaling_commands.plan_memory,
+    clean_command.clean,
     # an extension's command replaces one of the same name above
     *chain.from_iterable(module.COMMANDS for module in import_extension_modules("command")),
 )
+PANELS = {  # heading of `posttrain --help`: the commands below it
+    "Run": ("run", "status", "check", "preset", "explain", "serve"),
+    "Look at results": ("ui", "runs", "compare", "chat", "evaluate", "export"),
+    "Where a number comes from": ("lineage", "audit", "verify", "accept"),
+    "Many runs": ("sweep", "apply"),
+    "People": ("label",),
+    "Machines and space": ("worker", "workers", "plan_memory", "clean"),
+}
 for command_function in COMMANDS:
-    app.command()(command_function)
+    panel = next((panel for panel, names in PANELS.items() if command_function.__name__ in names), "Extensions")
+    app.command(rich_help_panel=panel)(command_function)
 
 
 def _convert_result_to_dict(result: StageResult) -> dict[str, object]:

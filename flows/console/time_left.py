@@ -63,17 +63,17 @@ class SpeedCalibration:
 
     def __init__(self) -> None:
         self.expected = 0.0
-        self.taken = 0.0
+        self.measured = 0.0
 
-    def add(self, expected: float, taken: float) -> None:
+    def add(self, expected: float, seconds: float) -> None:
         """A stage has ended that was expected to take `expected` seconds."""
         self.expected += expected
-        self.taken += taken
+        self.measured += seconds
 
     @property
     def factor(self) -> float:
         """Seconds here for one second there; near 1 until stages of some length have ended."""
-        return (self.taken + PRIOR_SECONDS) / (self.expected + PRIOR_SECONDS)
+        return (self.measured + PRIOR_SECONDS) / (self.expected + PRIOR_SECONDS)
 
     @property
     def spread(self) -> float:

@@ -26,20 +26,20 @@ def read_run_peak_memory(root: Path, run_ids: Iterable[str]) -> dict[str, float]
     return {run_id: value for run_id, value in peaks.items() if value is not None}
 
 
-class StageRun(NamedTuple):
+class PastStageRun(NamedTuple):
     """A finished run of a stage: its seconds, and its parameters by dotted key, as text."""
 
     seconds: float
     params: Mapping[str, str]
 
 
-def read_last_stage_runs(root: Path, stages: Iterable[str]) -> dict[str, StageRun]:
+def read_last_stage_runs(root: Path, stages: Iterable[str]) -> dict[str, PastStageRun]:
     """Each stage's last finished run that is on record; stages that never ran are left out."""
-    last: dict[str, StageRun] = {}
+    last: dict[str, PastStageRun] = {}
     with mlflow_run_lookup.open_records_reader(root, settled=False) as records:
         for stage in stages if records else ():
             runs = records.finished({PREFIX + "stage": stage}) if records else []
             head = records.head(runs[0][0]) if records and runs else None
             if records and head and head.ended:
-                last[stage] = StageRun((head.ended - head.started) / 1000, records.params(runs[0][0]))
+                last[stage] = PastStageRun((head.ended - head.started) / 1000, records.params(runs[0][0]))
     return last

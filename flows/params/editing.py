@@ -104,7 +104,7 @@ def load_preset_edits(root: Path, types: Sections, name: str) -> list[Edit]:
     """
     files = list_preset_files(root)
     if name not in files:
-        hint = f"there are {', '.join(sorted(files))}" if files else f"{PRESETS}/ has none"
+        hint = f"`posttrain preset` lists them{format_names_hint(name, sorted(files))}" if files else "there are none"
         raise ParameterError(f"preset {name}: there is no {PRESETS}/{name}.yaml; {hint}")
     laid = _Laid(files[name].relative_to(root).as_posix(), read_text(files[name]), types)
     values = parse_yaml_text(laid.text, laid.source)

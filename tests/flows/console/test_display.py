@@ -64,9 +64,9 @@ def test_piped_output_has_a_line_for_each_change_and_now_and_then_for_progress(c
 
 
 def test_the_time_left_of_the_run_and_the_loss_of_what_trains_are_told(clock: Clock, tmp_path: Path) -> None:
-    out, known = io.StringIO(), {"sft": ExpectedDuration(30.0, True), "dpo": ExpectedDuration(100.0, True)}
+    out, expected = io.StringIO(), {"sft": ExpectedDuration(30.0, True), "dpo": ExpectedDuration(100.0, True)}
     stages = [PlannedStage("sft", "never run", (), 1, 0), PlannedStage("dpo", "never run", ("sft",), 1, 0)]
-    with Lines(PlainConsole(out), stages, tmp_path, known, jobs=1) as lines:
+    with Lines(PlainConsole(out), stages, tmp_path, expected, jobs=1) as lines:
         lines(Event("sft", "running"))
         for step, seconds in ((1, 10), (11, 60)):
             clock.now += seconds

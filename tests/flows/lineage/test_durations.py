@@ -41,8 +41,8 @@ def test_a_stage_takes_what_its_last_finished_run_took(tmp_path: Path, client: M
     run_id = ran(client, "dpo", 50_000, 51_000)
     client.log_param(run_id, "dpo.epochs", 2)
     assert durations.read_last_stage_runs(tmp_path, ["sft", "ppo", "dpo", "grpo"]) == {
-        "sft": durations.StageRun(4.5, {}),
-        "dpo": durations.StageRun(1.0, {"dpo.epochs": "2"}),
+        "sft": durations.PastStageRun(4.5, {}),
+        "dpo": durations.PastStageRun(1.0, {"dpo.epochs": "2"}),
     }
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from flows.lineage import expected_durations
-from flows.lineage.durations import StageRun
+from flows.lineage.durations import PastStageRun
 from flows.lineage.expected_durations import (
     WORK,
     ExpectedDuration,
@@ -30,9 +30,9 @@ DEFAULTS = {
 
 
 @pytest.fixture
-def last_runs(monkeypatch: pytest.MonkeyPatch) -> dict[str, StageRun]:
+def last_runs(monkeypatch: pytest.MonkeyPatch) -> dict[str, PastStageRun]:
     """The last runs on this machine, which a test sets."""
-    runs: dict[str, StageRun] = {}
+    runs: dict[str, PastStageRun] = {}
     monkeypatch.setattr(expected_durations, "load_typical_run", lambda: TYPICAL)
     monkeypatch.setattr(expected_durations, "read_last_stage_runs", lambda root, stages: runs)
     return runs
@@ -60,19 +60,19 @@ def test_a_branch_that_was_not_measured_takes_what_its_siblings_take() -> None:
     assert find_typical_seconds("sft@other", TYPICAL) == 102.5
 
 
-def test_a_run_here_counts_if_it_did_similar_work(last_runs: dict[str, StageRun]) -> None:
-    last_runs["sft"] = StageRun(22.5, {"sft.epochs": "1", "sft.demonstrations": "1000", "sft.loss": "mean"})
+def test_a_run_here_counts_if_it_did_similar_work(last_runs: dict[str, PastStageRun]) -> None:
+    last_runs["sft"] = PastStageRun(22.5, {"sft.epochs": "1", "sft.demonstrations": "1000", "sft.loss": "mean"})
     assert expect("sft") == (2.5 + 20 * 2, True)
-    last_runs["sft"] = StageRun(4.5, {"sft.epochs": "1", "sft.demonstrations": "100"})  # a toy: 20 times less
+    last_runs["sft"] = PastStageRun(4.5, {"sft.epochs": "1", "sft.demonstrations": "100"})  # a toy: 20 times less
     assert expect("sft") == (102.5, False)
-    last_runs["label"] = StageRun(7.0, {})
+    last_runs["label"] = PastStageRun(7.0, {})
     assert expect("label") == (7.0, True)
 
 
-def test_of_a_model_of_ones_own_only_runs_here_say_anything(last_runs: dict[str, StageRun]) -> None:
+def test_of_a_model_of_ones_own_only_runs_here_say_anything(last_runs: dict[str, PastStageRun]) -> None:
     assert expect("sft", pretrained={"init": "directory"}) is None
     assert expect("code", pretrained={"init": "directory"}) == (5.0, False)
-    last_runs["sft"] = StageRun(4.5, {"sft.epochs": "1", "sft.demonstrations": "100"})
+    last_runs["sft"] = PastStageRun(4.5, {"sft.epochs": "1", "sft.demonstrations": "100"})
     assert expect("sft", pretrained={"init": "directory"}) == (2.5 + 2 * 20, True)
 
 
