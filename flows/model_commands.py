@@ -14,6 +14,7 @@ from flows.console.summary import format_relative_path
 from flows.params.files import find_root
 from flows.running import convert_errors_to_wrong_use
 
+DEMONSTRATIONS = Path("data/demonstrations")
 INTERRUPTED = 130  # the exit code after Ctrl-C
 Checkpoint = Annotated[
     str,
@@ -41,12 +42,15 @@ def chat(
     """Talk with a model in the terminal; with a pipe as input, each line is a turn and the answers go to standard
     output.
     """
-    from flows.stage_outputs import resolve_checkpoint_folder
+    from flows.stage_outputs import is_made_from, resolve_checkpoint_folder
 
     root = find_root()
     with convert_errors_to_wrong_use():
         folder = resolve_checkpoint_folder(root, model)
-        other = [f"--against={resolve_checkpoint_folder(root, against)}"] if against is not None else []
+        against_folder = resolve_checkpoint_folder(root, against) if against is not None else None
+        other = [f"--against={against_folder}"] if against_folder is not None else []
+        if all(is_made_from(root, each, DEMONSTRATIONS) for each in (folder, against_folder) if each is not None):
+            other.append(f"--demonstrations={DEMONSTRATIONS / 'train.parquet'}")
     options = [f"--temperature={temperature}", f"--max-new-tokens={max_new_tokens}", f"--seed={seed}"]
     return run_module_in_terminal(
         root, "tasks.chat", str(folder), *other, f"--system={system}", *options, takes_ctrl_c=True

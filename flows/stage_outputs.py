@@ -42,6 +42,24 @@ def resolve_checkpoint_folder(root: Path, model: str) -> Path:
     raise PlanError(f"{model}: this stage makes no model; its outs are {', '.join(map(str, outs))}")
 
 
+def is_made_from(root: Path, folder: Path, data: Path) -> bool:
+    """Whether the folder, relative to `root`, is an out of a stage that `data` led to as dvc.lock has it, and `data` is
+    there.
+    """
+    recorded = _read_lock_entries(root)
+    makers = {path: entry for entry in recorded.values() for path in get_entry_hashes(entry, "outs")}
+    waiting = [str(folder)]
+    seen: set[str] = set()
+    while waiting:
+        path = waiting.pop()
+        if path == str(data):
+            return (root / data).is_dir()
+        if path in makers and path not in seen:
+            waiting += get_entry_hashes(makers[path], "deps")
+        seen.add(path)
+    return False
+
+
 def _list_policy_folders(folder: Path) -> list[Path]:
     """The folders of an offline stage's policies, a variant's seeds or all, relative to `folder`."""
     configs = [*folder.glob("seed-*/config.json"), *folder.glob("*/seed-*/config.json")]

@@ -69,6 +69,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tasks.chat", description=__doc__)
     parser.add_argument("model", type=Path)
     parser.add_argument("--against", type=Path)
+    parser.add_argument("--demonstrations", type=Path, help="what the models were fine-tuned on")
     parser.add_argument("--system", default="")
     parser.add_argument("--temperature", type=float, required=True)
     parser.add_argument("--max-new-tokens", type=int, required=True)
@@ -86,14 +87,17 @@ def main(arguments: Sequence[str]) -> int:
     from tasks.algorithms.common.errors import TrainingError
     from tasks.chat import conversation
     from tasks.chat.screen import Pipe, Terminal
+    from tasks.chat.training_data import describe_training_data, summarize_training_data
     from tasks.common.errors import DataError
 
     logging.disable_progress_bar()
     try:
         sampling = conversation.ChatSampling(options.temperature, options.max_new_tokens, options.seed)
         conversations = [conversation.start_model_conversation(folder, sampling) for folder in folders]
+        data = summarize_training_data(options.demonstrations) if options.demonstrations else None
         for each in conversations:
             each.set_system(options.system)
+            each.single_turn = data is not None and data.most_turns == 1
         screen: Screen = Terminal() if at_terminal else Pipe()
         if at_terminal:
             print(CLEAR, end="")
@@ -101,10 +105,13 @@ def main(arguments: Sequence[str]) -> int:
                 "\n".join(
                     [
                         *map(describe_model, conversations),
+                        *([describe_training_data(data)] if data else []),
                         "/help lists the commands, Ctrl-C stops an answer, Ctrl-D leaves",
                     ]
                 )
             )
+        elif data:
+            screen.say(describe_training_data(data))
         run_chat_loop(conversations, screen)
     except (DataError, TrainingError) as error:
         print(f"{CLEAR * at_terminal}posttrain: {error}", file=sys.stderr)

@@ -41,6 +41,7 @@ class Conversation:
         self.system: list[Message] = []
         self.turns: list[Message] = []
         self.notes: list[str] = []
+        self.single_turn = False  # whether each question is sent without the turns before it
         self._answers = 0
 
     def reset(self) -> None:
@@ -82,6 +83,8 @@ class Conversation:
         question.
         """
         self.notes = []
+        if self.single_turn:
+            self.turns = []
         turn = {"role": "user", "content": question}
         prompt = self._drop_turns_and_encode_prompt(turn)
         room = self.sampling.max_new_tokens if self.limit is None else self.limit - len(prompt)

@@ -199,3 +199,11 @@ def test_a_base_model_without_a_template_gets_the_plain_one(folder):
         "Question: Why?\nAnswer:\n"
     )
     assert models.load_tokenizer(folder).chat_template is None, "the folder stays as it is"
+
+
+def test_a_model_of_single_questions_reads_each_alone(monkeypatch):
+    made = talk(answers=["1", "2"], monkeypatch=monkeypatch)
+    made.single_turn = True
+    say(made, "How many?")
+    say(made, "And now?")
+    assert made.prompts[1] == "<|im_start|>user\nAnd now?<|im_end|>\n<|im_start|>assistant\n"
