@@ -2,6 +2,8 @@
 some are given.
 """
 
+import json
+from collections.abc import Collection
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,7 +13,7 @@ import typer
 
 from flows.console import completion as tab
 from flows.model_commands import run_module_in_terminal
-from flows.params.files import PARAMS, find_root, read_text
+from flows.params.files import PARAMS, find_root, parse_params, read_text
 from flows.running import FLOWS, convert_errors_to_wrong_use
 from flows.running import get_flow_targets as ends_of
 from tasks.common.terminal import format_in_one_line
@@ -60,7 +62,22 @@ def check(
         if text != before:
             params = Path(stack.enter_context(TemporaryDirectory()), PARAMS)
             params.write_text(text)
-        return run_module_in_terminal(root, "tasks.preflight", f"--params={params}", *sorted(stages))
+        durations = format_expected_durations(root, stages, text)
+        options = [f"--params={params}", *([f"--durations={durations}"] if durations else [])]
+        return run_module_in_terminal(root, "tasks.preflight", *options, *sorted(stages))
+
+
+def format_expected_durations(root: Path, stages: Collection[str], params: str) -> str:
+    """How long `posttrain run` expects these stages to take with `params`, as JSON: `{"sft": "2 to 4 min"}`."""
+    from flows.console.time_left import KNOWN_SPREAD, SpeedCalibration, format_duration_range
+    from flows.lineage.expected_durations import expect_stage_durations
+
+    words = {}
+    with convert_errors_to_wrong_use():
+        for name, expected in expect_stage_durations(root, stages, parse_params(params)).items():
+            spread = KNOWN_SPREAD if expected.measured_here else SpeedCalibration().spread
+            words[name] = format_duration_range(expected.seconds / spread, expected.seconds * spread)
+    return json.dumps(words) if words else ""
 
 
 def _list_target_stages(name: str) -> tuple[str, ...]:

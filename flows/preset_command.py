@@ -1,7 +1,7 @@
 """`posttrain preset`: lists the presets, lays one over params.yaml, or takes the last one back."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -17,20 +17,23 @@ from flows.params.files import (
     read_text,
     write_file_atomically,
 )
+from tasks.common.config_faults import shorten_text
 from tasks.common.terminal import format_in_one_line
 
 DEFAULT = "default"  # the preset that is params.yaml as git has it
 BEFORE = Path("mlruns/params-before-preset.yaml")  # and the text that a preset left, for --undo to compare
 AFTER = Path("mlruns/params-after-preset.yaml")
-WIDTH = 88  # columns for what a preset is for, in the list
+COMMAND_LINE = re.compile(r"^(?:posttrain preset \S+ && )?(posttrain run.*)")
+COMMAND_IN_TEXT = re.compile(r"`(posttrain run[^`]*)`")
 SHOWN_SECTIONS = 6
 SHOWN_CHANGES = 3  # more are counted
 
 # The heading that a preset is listed under: the first whose pattern its name matches, else that of its sections' flow.
 THEMES: Mapping[str, str] = {
-    r"tiny|full|evidence": "Size",
+    r"tiny|full": "Size",
     r"chat|pairs|people|prompts|own-environment": "Your own data",
     r"fault-.*": "Faults of training and their cures",
+    r"text-game": "Offline reinforcement learning",
 }
 FLOW_THEMES = {"language": "Language models", "offline": "Offline reinforcement learning", "agents": "Language agents"}
 
@@ -91,11 +94,14 @@ def lay_preset(root: Path, name: str, dry_run: bool) -> None:
     else:
         changed = [edit.key[0] for edit in edits if any(line.startswith(".".join(edit.key) + ":") for line in changes)]
         print(f"{PARAMS}: {len(changed)} values changed in {format_section_names(changed)} (git diff {PARAMS})")
+        if remarks := len(changes) - len(changed):
+            print(f"{PARAMS}: {remarks} remarks on parameters without effect (posttrain status shows them)")
     print("back: posttrain preset --undo, or posttrain preset default")
     if name != DEFAULT:
-        header = read_preset_header(list_preset_files(root)[name])
-        print(f"{name}: {extract_first_sentence(header)}")
-        print(f"next: {find_next_command(header, list_preset_sections(list_preset_files(root)[name]))}")
+        file = list_preset_files(root)[name]
+        header = read_preset_header(file)
+        print(f"{name}: {extract_first_sentence(header)} ({file.relative_to(root)} says more)")
+        print(f"next: {find_next_command(header, list_preset_sections(file))}")
 
 
 def save_params_for_undo(root: Path, before: str, after: str) -> None:
@@ -122,12 +128,11 @@ def restore_params_before_preset(root: Path) -> str:
 def list_presets_by_theme(root: Path) -> list[str]:
     """A line for each preset with its first sentence, below the heading of its theme."""
     files = list_preset_files(root)
-    themes: dict[str, list[str]] = {theme: [] for theme in (*THEMES.values(), *FLOW_THEMES.values())}
+    themes: dict[str, list[str]] = {theme: [] for theme in (*[*THEMES.values()][:-1], *FLOW_THEMES.values())}
     width = max(map(len, files), default=0)
     for name, file in sorted(files.items()):
-        about = format_in_one_line(extract_first_sentence(read_preset_header(file)))
-        short = about if len(about) <= WIDTH else f"{about[: WIDTH - 1].rsplit(' ', 1)[0]} …"
-        themes[choose_theme(name, list_preset_sections(file))].append(f"  {name:<{width}}  {short}")
+        about = shorten_text(format_in_one_line(extract_first_sentence(read_preset_header(file))))
+        themes[choose_theme(name, list_preset_sections(file))].append(f"  {name:<{width}}  {about}")
     lines = []
     for theme, entries in themes.items():
         lines += ["", theme, *entries] if entries else []
@@ -151,10 +156,8 @@ def find_flow_of_sections(sections: Iterable[str]) -> str:
     from flows.running import FLOWS, get_flow_targets
 
     names = {*sections}
-    for flow in FLOWS:
-        if flow != "language" and {target.partition("@")[0] for target in get_flow_targets(flow)} & names:
-            return flow
-    return "language"
+    flows = [flow for flow in FLOWS if {target.partition("@")[0] for target in get_flow_targets(flow)} & names]
+    return flows[0] if len(flows) == 1 else "language"
 
 
 def list_preset_sections(file: Path) -> list[str]:
@@ -163,26 +166,28 @@ def list_preset_sections(file: Path) -> list[str]:
     return [str(name) for name in values] if isinstance(values, dict) else []
 
 
-def read_preset_header(file: Path) -> str:
-    """The comment at the top of a preset, as one line."""
+def read_preset_header(file: Path) -> list[str]:
+    """The lines of the comment at the top of a preset."""
     lines = []
     for line in read_text(file).splitlines():
         if not line.startswith("#"):
             break
         lines.append(line.lstrip("# "))
-    return " ".join(lines)
+    return lines
 
 
-def extract_first_sentence(text: str) -> str:
+def extract_first_sentence(lines: Sequence[str]) -> str:
     """The text up to its first full stop that ends a sentence."""
+    text = " ".join(lines)
     return re.split(r"\.(?:\s+(?=[A-Z`])|$)", text, maxsplit=1)[0]
 
 
-def find_next_command(header: str, sections: Iterable[str]) -> str:
+def find_next_command(header: Sequence[str], sections: Iterable[str]) -> str:
     """What to type after a preset: the run that its header names, else that of the flow whose sections it changes."""
-    named = re.search(r"posttrain run(?: [a-z_@]+)?", header)
-    if named:
-        return named[0]
+    for line in header:
+        named = COMMAND_LINE.search(line) or COMMAND_IN_TEXT.search(line)
+        if named:
+            return named[1]
     flow = find_flow_of_sections(sections)
     return "posttrain run" if flow == "language" else f"posttrain run {flow}"
 

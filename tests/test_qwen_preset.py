@@ -55,7 +55,7 @@ def test_the_memory_that_it_names_is_that_of_the_model(preset):
     assert shape.weights == weights
     configs = {name: kind.model_validate(preset[name]) for name, kind in SECTIONS.items()}
     examples = {"sft": (5000, 300), "dpo": (2000, 300), "ppo": (2000, 300), "grpo": (2000, 300)}
-    told = list(estimates.iterate_cost_estimate_lines(configs, [*examples], shape, examples))
+    told = list(estimates.iterate_cost_estimate_lines(configs, [*examples], shape, examples, {}))
     memory = {line.partition(":")[0]: float(line.rpartition("about ")[2].split()[0]) for line in told}
     assert memory.keys() == examples.keys()
     assert all(8.5 < memory[name] < 24 for name in memory), memory

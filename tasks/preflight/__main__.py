@@ -55,7 +55,7 @@ def read_preflight_sections(params: Path = PARAMS) -> dict[str, Config]:
 
 
 def iterate_language_checks(
-    section_configs: Mapping[str, Any], stages: Collection[str], colours: bool
+    section_configs: Mapping[str, Any], stages: Collection[str], colours: bool, durations: Mapping[str, str]
 ) -> Iterator[str]:
     """All that can be said, a line each; most of it needs a tokenizer, which a run from scratch makes first."""
     from tasks.language.data import chat
@@ -123,7 +123,7 @@ def iterate_language_checks(
             work |= {name: (len(rows), statistics.median(lengths)) for name in asking}
             yield from notes
     yield from estimates.iterate_cost_estimate_lines(
-        section_configs, stages, sources.resolve_starting_model_shape(section_configs), work
+        section_configs, stages, sources.resolve_starting_model_shape(section_configs), work, durations
     )
 
 
@@ -160,6 +160,9 @@ def main() -> None:
     parser.add_argument("--data", action="store_true")
     parser.add_argument("--needed", action="store_true")
     parser.add_argument("--params", type=Path, default=PARAMS)
+    parser.add_argument(
+        "--durations", type=json.loads, default={}, help="JSON: how long each stage is expected to take"
+    )
     arguments = parser.parse_args()
     try:
         section_configs = read_preflight_sections(arguments.params)
@@ -168,7 +171,7 @@ def main() -> None:
         if not arguments.data:
             for line in chain(
                 trials.iterate_environment_trial_lines(arguments.params, arguments.stages),
-                iterate_language_checks(section_configs, arguments.stages, sys.stdout.isatty()),
+                iterate_language_checks(section_configs, arguments.stages, sys.stdout.isatty(), arguments.durations),
             ):
                 print(line, flush=True)
     except StageError as error:

@@ -1,9 +1,9 @@
-"""How long training will take at least, and how much memory it needs, by arithmetic: before anything runs.
+"""How long training will take, and how much memory it needs, before anything runs: by earlier runs, else by arithmetic.
 
-Minutes are the floating-point operations of each stage (6 for a weight and a token that is trained, 2 for one that is
-read or sampled: arXiv:2001.08361, section 2.1) over what this device reaches in a large product. Small models do not
-reach it, and sampling never does, so that a run takes longer. Memory is that of tasks/memory on one device, at the
-length of a typical example.
+Minutes by arithmetic are the floating-point operations of each stage (6 for a weight and a token that is trained, 2 for
+one that is read or sampled: arXiv:2001.08361, section 2.1) over what this device reaches in a large product. Small
+models do not reach it, and sampling never does, so that a run takes longer. Memory is that of tasks/memory on one
+device, at the length of a typical example.
 """
 
 import time
@@ -66,10 +66,16 @@ def estimate_stage_work(section: str, config: Any, rows: int, length: int) -> St
 
 
 def iterate_cost_estimate_lines(
-    configs: Mapping[str, Any], stages: Collection[str], shape: Shape, examples: Mapping[str, tuple[int, float]]
+    configs: Mapping[str, Any],
+    stages: Collection[str],
+    shape: Shape,
+    examples: Mapping[str, tuple[int, float]],
+    durations: Mapping[str, str],
 ) -> Iterator[str]:
-    """A line for each stage that trains a language model; `examples` has by stage how many there are, and a typical
-    one's tokens.
+    """A line for each stage that trains a language model.
+
+    `examples` has by stage how many there are, and a typical one's tokens; `durations` how long a stage takes in words,
+    where a run of it says so. For any other stage it is what arithmetic says.
     """
     rate = measure_device_speed()
     for section in stages:
@@ -82,10 +88,9 @@ def iterate_cost_estimate_lines(
             terms.list_memory_terms(build_workload(section, shape, configs, MemoryOptions(sequence=sequence)))
         )
         seconds = shape.weights * (TRAINED * done.trained + READ * done.read) / rate
-        yield (
-            f"{section}: {format_least_time(seconds)} on this device ({models.choose_device()}), about "
-            f"{format_memory_size(whole)} of memory"
-        )
+        time_needed = f"about {durations[section]}" if section in durations else format_least_time(seconds)
+        memory = format_memory_size(whole)
+        yield f"{section}: {time_needed} on this device ({models.choose_device()}), about {memory} of memory"
 
 
 def format_least_time(seconds: float) -> str:

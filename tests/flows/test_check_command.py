@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from flows import check_command
+from flows.lineage.expected_durations import ExpectedDuration
 from tests.flows.toy_pipeline import TYPES, add_offline, call, make_pipeline
 
 
@@ -27,6 +28,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, list[str]]]:
         return 0
 
     monkeypatch.setattr(check_command, "run_module_in_terminal", child)
+    monkeypatch.setattr(check_command, "format_expected_durations", lambda root, stages, params: "")
     return calls
 
 
@@ -95,6 +97,18 @@ def test_pairs_stand_for_the_stages_that_learn_from_them(root, started, monkeypa
     monkeypatch.setattr(check_command, "PAIRS", {"pairs": ("dpo",)})
     assert call(root, "check", "pairs")[0] == 0
     assert started[0][1] == ["dpo", "problems", "sft"]
+
+
+def test_the_time_is_what_a_run_expects(root, monkeypatch):
+    """A run of 60 s here is expected to take that again, within 15 %; one elsewhere of 60 s within a factor of 1.6."""
+    expected = {"sft": ExpectedDuration(60.0, True), "dpo": ExpectedDuration(60.0, False)}
+    monkeypatch.setattr(
+        "flows.lineage.expected_durations.expect_stage_durations", lambda root, stages, params: expected
+    )
+    options: list[str] = []
+    monkeypatch.setattr(check_command, "run_module_in_terminal", lambda root, module, *rest: options.extend(rest) or 0)
+    assert call(root, "check", "dpo")[0] == 0
+    assert '--durations={"sft": "52 s to 1 min", "dpo": "38 s to 2 min"}' in options
 
 
 def test_the_process_that_looks_reads_the_values_that_it_is_given(tmp_path, monkeypatch, capsys):

@@ -130,9 +130,10 @@ def test_time_and_memory_by_hand():
     assert estimates.estimate_stage_work("evaluate", CONFIGS["evaluate"], 100, 50) is None
     shape = shapes.estimate_shape_from_size("50M")
     sft, grpo = estimates.iterate_cost_estimate_lines(
-        CONFIGS, ["sft", "grpo", "dpo"], shape, {"sft": (100, 50), "grpo": (9, 36)}
+        CONFIGS, ["sft", "grpo", "dpo"], shape, {"sft": (100, 50), "grpo": (9, 36)}, {"grpo": "2 to 4 min"}
     )
     assert sft.startswith("sft: at least ")
+    assert grpo.startswith("grpo: about 2 to 4 min on this device (cpu), ")
     for line, section, sequence in ((sft, "sft", 50), (grpo, "grpo", 36 + CONFIGS["grpo"].max_new_tokens)):
         planned, _ = terms.compute_peak_memory(
             terms.list_memory_terms(build_workload(section, shape, CONFIGS, MemoryOptions(sequence=sequence)))
