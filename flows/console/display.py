@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from flows.console import time_left
-from flows.console.summary import STYLES, WORDS, format_duration, format_relative_path, format_state_counts
+from flows.console.summary import STOPPED, STYLES, WORDS, format_duration, format_relative_path, format_state_counts
 from flows.console.time_left import Remaining
 from flows.engine.dvc_changes import NEVER
 from flows.engine.stage_types import Event, PlannedStage
@@ -119,6 +119,8 @@ class Lines:
             changed = event.state != row.last.state
             self.take(event, now)
             progress = row.last.state == "running" and event.step is not None
+            if event.state == "skipped":
+                return  # the end counts them; the stage that they wait for has its line
             if changed:
                 self.next_report[event.stage] = now + FIRST_SECONDS
                 left = self.left(now) if row.last.state == "ran" else ""
@@ -158,18 +160,23 @@ class Lines:
 
     def line(self, row: StageProgress, about: str) -> None:
         """Print one line about a stage."""
-        text = f"{row.name:<{self.width}}  {WORDS[row.last.state]:<10}  {about}".rstrip()
+        word = STOPPED if is_stopped(row.last) else WORDS[row.last.state]
+        text = f"{row.name:<{self.width}}  {word:<10}  {about}".rstrip()
         self.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def about(self, row: StageProgress) -> str:
         """The details of a change of state that are printed after its name."""
         last = row.last
         if last.state == "failed":
-            log = f"log: {format_relative_path(last.log, self.root)}" if last.log else ""
-            return "  ".join(filter(None, (format_duration(last.seconds), last.reason, log)))
+            return format_duration(last.seconds)  # the end says why
         if last.state == "running":
             return "" if last.reason == NEVER else last.reason
         return format_duration(last.seconds) if last.state in ("ran", "restored") else last.reason
+
+
+def is_stopped(event: Event) -> bool:
+    """Whether a stage ended because the run was stopped."""
+    return event.state == "failed" and event.reason == STOPPED
 
 
 def format_step_progress(row: StageProgress, now: float, measured: bool = True) -> str:

@@ -58,6 +58,7 @@ STYLES: dict[State, str] = {
 }
 # lines of a failed stage's log that are shown at the end, and characters of each
 LOG_LINES = 12
+STOPPED = "stopped"  # the reason of a stage that Ctrl-C or a signal ended
 LINE = 500
 
 
@@ -122,13 +123,8 @@ def print_stage_plan(console: Console, planned: Sequence[PlannedStage]) -> None:
 def print_run_results(console: Console, results: Sequence[StageResult], root: Path, seconds: float) -> None:
     """Print one line on the outcome, and for each failed stage the end of its log and how to go on."""
     for result in results:
-        if result.state != "failed":
-            continue
-        console.print(Text(f"\n{result.stage} failed: {result.reason or 'see its log'}", STYLES["failed"]))
-        for line in read_log_tail(result.log):
-            console.print(Text(f"  {line}"))
-        if result.log:
-            console.print(Text(f"log: {format_relative_path(result.log, root)}"))
+        if result.state == "failed" and result.reason != STOPPED:
+            print_failed_stage(console, result, root)
     unrecorded = next((result.unrecorded for result in results if result.unrecorded), "")
     if unrecorded:
         console.print(Text(f"what MLflow has of this run is incomplete: {unrecorded}", STYLES["skipped"]))
@@ -144,10 +140,20 @@ def print_run_results(console: Console, results: Sequence[StageResult], root: Pa
         *iterate_episode_warnings(root, names),
     ):
         console.print(Text(line, STYLES["skipped"]))
-    failed = any(result.state in ("failed", "skipped") for result in results)
+    failed = any(result.state == "failed" and result.reason != STOPPED for result in results)
     console.print(f"{format_state_counts(result.state for result in results)} in {format_duration(seconds)}")
     if failed:
         console.print("What succeeded is kept; mend the cause and run it again to go on.")
+
+
+def print_failed_stage(console: Console, result: StageResult, root: Path) -> None:
+    """Print why a stage failed, once, with the end of its log where that says more."""
+    console.print(Text(f"\n{result.stage} failed: {result.reason or 'see its log'}", STYLES["failed"]))
+    tail = read_log_tail(result.log)
+    for line in () if result.reason and tail and tail[-1].endswith(result.reason) else tail:
+        console.print(Text(f"  {line}"))
+    if result.log:
+        console.print(Text(f"log: {format_relative_path(result.log, root)}"))
 
 
 def load_report_headlines(root: Path, stages: Collection[str]) -> list[str]:

@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 from flows.console.conclusion import format_metric_value as shown
-from flows.console.summary import STYLES, format_duration, format_relative_path, format_state_counts, read_log_tail
+from flows.console.summary import format_duration, format_state_counts, print_failed_stage
 from flows.engine.stage_types import StageResult
 from flows.sweeps.outcome import HeadlineValue, SettingRow, SweepCost
 from flows.sweeps.sweep import Sweep
@@ -47,11 +46,7 @@ def print_failed_stages(console: Console, sweep: Sweep, results: Sequence[StageR
     """Print the end of the log of each stage that failed, and how to go on."""
     failed = [result for result in results if result.state == "failed"]
     for result in failed:
-        console.print(Text(f"\n{result.stage} failed: {result.reason or 'see its log'}", STYLES["failed"]))
-        for line in read_log_tail(result.log):
-            console.print(Text(f"  {line}"))
-        if result.log:
-            console.print(Text(f"log: {format_relative_path(result.log, sweep.root)}"))
+        print_failed_stage(console, result, sweep.root)
     if failed:
         console.print("What succeeded is kept; mend the cause and sweep again to go on.")
 

@@ -59,7 +59,7 @@ def test_piped_output_has_a_line_for_each_change_and_now_and_then_for_progress(c
         "sft           running     70/150, 1 min left",
         "sft           running     130/150, 20 s left",
         "sft           ran         31 s",
-        "reward_model  failed      2.0 s  exit status 1  log: mlruns/logs/sft.log",
+        "reward_model  failed      2.0 s",
     ]
 
 
@@ -102,7 +102,7 @@ def test_piped_output_says_what_a_stage_waits_for(tmp_path: Path) -> None:
 def test_piped_output_has_no_control_characters_even_in_names_that_look_like_markup(tmp_path: Path) -> None:
     out = io.StringIO()
     with Lines(PlainConsole(out), planned("evaluate@sft"), tmp_path) as lines:
-        lines(Event("evaluate@sft", "failed", "got [red]x[/red] in [0]", seconds=1))
+        lines(Event("evaluate@sft", "waiting", "got [red]x[/red] in [0]"))
     assert "got [red]x[/red] in [0]" in out.getvalue()
     assert not re.search(r"[\x00-\x09\x0b-\x1f]", out.getvalue())
 
@@ -275,3 +275,31 @@ def test_a_run_ends_with_the_sentence_of_each_report_that_is_up_to_date(tmp_path
     (tmp_path / "data/report/headline.txt").write_text("grpo answers 76.2 % right.\n")
     assert load_report_headlines(tmp_path, {"sft", "report", "offline_report"}) == ["grpo answers 76.2 % right."]
     assert load_report_headlines(tmp_path, {"sft"}) == []
+
+
+def test_a_stopped_run_names_the_stage_that_was_stopped_and_nothing_that_it_skipped(tmp_path: Path) -> None:
+    out = io.StringIO()
+    names = ("sft", "dpo", "report")
+    with Lines(PlainConsole(out), planned(*names), tmp_path) as lines:
+        lines(Event("sft", "running"))
+        lines(Event("sft", "failed", "stopped", seconds=12))
+        for name in names[1:]:
+            lines(Event(name, "skipped", "sft failed"))
+    assert out.getvalue().splitlines()[1:] == ["sft     running", "sft     stopped     12 s"]
+    end = io.StringIO()
+    results = [
+        StageResult("sft", "failed", "stopped"),
+        *(StageResult(name, "skipped", "sft failed") for name in names[1:]),
+    ]
+    print_run_results(PlainConsole(end), results, tmp_path, 12)
+    assert end.getvalue() == "1 failed, 2 skipped in 12 s\n"
+
+
+def test_the_end_tells_a_fault_once(tmp_path: Path) -> None:
+    """A fault of the user's own is the last line of the stage's log too."""
+    log = tmp_path / "sft.log"
+    log.write_text("reading\nposttrain: params.yaml: sft.epochs: too many\n")
+    out = io.StringIO()
+    reason = "params.yaml: sft.epochs: too many"
+    print_run_results(PlainConsole(out), [StageResult("sft", "failed", reason, log=log)], tmp_path, 1)
+    assert out.getvalue().count("too many") == 1
