@@ -19,7 +19,7 @@ from rich.text import Text
 
 from flows.console import time_left
 from flows.console.summary import STOPPED, STYLES, WORDS, format_duration, format_relative_path, format_state_counts
-from flows.console.time_left import Remaining
+from flows.console.time_left import Remaining, StepsLeft
 from flows.engine.dvc_changes import NEVER
 from flows.engine.stage_types import Event, PlannedStage
 from flows.machine import resources
@@ -44,6 +44,7 @@ class StageProgress:
     last: Event
     began: float = 0.0
     first_step: tuple[int, float] | None = None
+    first_total: int = 0
 
     def update(self, event: Event, now: float) -> None:
         """Take a new event; log and steps of an earlier event stay until a new one has them."""
@@ -51,6 +52,10 @@ class StageProgress:
             self.began = now
         if event.step is None and event.state == "running":
             event = replace(event, step=self.last.step, total=self.last.total, measure=self.last.measure)
+        if event.step is not None and event.total:
+            self.first_total = self.first_total or event.total
+            # a stage of several parts counts each in its own steps
+            event = replace(event, step=round(event.step * self.first_total / event.total), total=self.first_total)
         if event.step is not None and self.first_step is None:
             self.first_step = (event.step, now)
         reason = event.reason or (self.last.reason if event.state == "running" else "")
@@ -60,15 +65,15 @@ class StageProgress:
         """The seconds that the stage has run so far, or ran in all."""
         return now - self.began if self.last.state == "running" else self.last.seconds
 
-    def left(self, now: float) -> float | None:
-        """Seconds until the last step at the rate so far; None while the rate is unknown, and at the end."""
+    def left(self, now: float) -> StepsLeft | None:
+        """What is left at the rate so far; None while the rate is unknown, and at the end."""
         step = self.last.step
         total = self.last.total
         if step is None or total is None or self.first_step is None or step >= total:
             return None
         count = step - self.first_step[0]
         elapsed = now - self.first_step[1]
-        return elapsed / count * (total - step) if count > 0 and elapsed >= 1 else None
+        return StepsLeft(elapsed / count * (total - step), step / total) if count > 0 and elapsed >= 1 else None
 
 
 class Lines:
@@ -184,7 +189,7 @@ def format_step_progress(row: StageProgress, now: float, measured: bool = True) 
     it is an estimate.
     """
     left = row.left(now)
-    rough = "" if left is None else f"{time_left.format_rough_duration(left)} left"
+    rough = "" if left is None else f"{time_left.format_rough_duration(left.seconds)} left"
     return ", ".join(filter(None, (f"{row.last.step}/{row.last.total}", row.last.measure if measured else "", rough)))
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from flows.console.summary import format_duration
 
@@ -58,6 +58,13 @@ class StageEstimate:
     spread: float
 
 
+class StepsLeft(NamedTuple):
+    """Seconds until a stage's last step at the rate so far, and the share of its steps that is done."""
+
+    seconds: float
+    done: float
+
+
 class SpeedCalibration:
     """How much slower this machine is than the one that was measured, by the stages that have ended so far."""
 
@@ -108,15 +115,23 @@ def format_rough_duration(seconds: float) -> str:
 
 
 def estimate_stage_left(
-    expected: "ExpectedDuration | None", speed: SpeedCalibration, elapsed: float, by_steps: float | None
+    expected: "ExpectedDuration | None", speed: SpeedCalibration, elapsed: float, steps: StepsLeft | None
 ) -> StageEstimate | None:
-    """What a stage that has run `elapsed` seconds still takes: by its own steps where it has told of them, else by what
-    is expected of it; None where neither is known.
+    """What a stage that has run `elapsed` seconds still takes; None where neither steps nor runs say anything.
+
+    What is expected of it counts at its beginning, and its own steps more and more until a third of them is done.
     """
-    if by_steps is not None:
-        return StageEstimate(by_steps, KNOWN_SPREAD)
+    trust = min(3 * steps.done, 1.0) if steps else 0.0
+    by_steps = (
+        StageEstimate(steps.seconds, KNOWN_SPREAD + (FIRST_SPREAD - KNOWN_SPREAD) * (1 - trust)) if steps else None
+    )
     if expected is None:
-        return None
+        return by_steps
     seconds = expected.seconds if expected.measured_here else expected.seconds * speed.factor
     spread = KNOWN_SPREAD if expected.measured_here else speed.spread
-    return StageEstimate(max(seconds - elapsed, 0.0), spread)
+    before = StageEstimate(max(seconds - elapsed, 0.0), spread)
+    if by_steps is None:
+        return before
+    return StageEstimate(
+        trust * by_steps.seconds + (1 - trust) * before.seconds, trust * by_steps.spread + (1 - trust) * before.spread
+    )

@@ -303,3 +303,14 @@ def test_the_end_tells_a_fault_once(tmp_path: Path) -> None:
     reason = "params.yaml: sft.epochs: too many"
     print_run_results(PlainConsole(out), [StageResult("sft", "failed", reason, log=log)], tmp_path, 1)
     assert out.getvalue().count("too many") == 1
+
+
+def test_a_stage_of_two_parts_counts_in_the_steps_of_its_first(clock: Clock, tmp_path: Path) -> None:
+    """The first part has 20 of 40 steps, the second half as many again in steps of its own: 24 of 48 is half way."""
+    out = io.StringIO()
+    with Lines(PlainConsole(out), planned("evaluate"), tmp_path) as lines:
+        lines(Event("evaluate", "running"))
+        for step, total in ((1, 40), (20, 40), (30, 48)):
+            clock.now += 60
+            lines(Event("evaluate", "running", step=step, total=total))
+    assert [line.split()[2] for line in out.getvalue().splitlines()[2:]] == ["1/40", "20/40,", "25/40,"]

@@ -8,6 +8,7 @@ from flows.console.time_left import (
     Remaining,
     SpeedCalibration,
     StageEstimate,
+    StepsLeft,
     estimate_run_seconds_left,
     estimate_stage_left,
     format_time_left,
@@ -59,7 +60,13 @@ def test_what_a_stage_still_takes() -> None:
     speed = SpeedCalibration()
     assert estimate_stage_left(here, speed, 20.0, None) == StageEstimate(40.0, 1.15)
     assert estimate_stage_left(here, speed, 90.0, None) == StageEstimate(0.0, 1.15)
-    assert estimate_stage_left(here, speed, 20.0, 300.0) == StageEstimate(300.0, 1.15)  # its own steps know better
+    assert estimate_stage_left(here, speed, 20.0, StepsLeft(300.0, 0.5)) == StageEstimate(300.0, 1.15)
+    assert estimate_stage_left(here, speed, 20.0, StepsLeft(300.0, 0.0)) == StageEstimate(40.0, 1.15)
+    early = estimate_stage_left(here, speed, 20.0, StepsLeft(300.0, 1 / 6))  # half by its steps
+    assert early is not None
+    assert early.seconds == pytest.approx(170.0)
+    assert early.spread == pytest.approx((1.15 + (1.15 + 0.45 / 2)) / 2)
+    assert estimate_stage_left(None, speed, 20.0, StepsLeft(300.0, 0.0)) == StageEstimate(300.0, 1.6)
     assert estimate_stage_left(None, speed, 0.0, None) is None
 
 
