@@ -17,7 +17,6 @@ from flows.params.files import (
     read_text,
     write_file_atomically,
 )
-from tasks.common.config_faults import shorten_text
 from tasks.common.terminal import format_in_one_line
 
 DEFAULT = "default"  # the preset that is params.yaml as git has it
@@ -25,6 +24,7 @@ BEFORE = Path("mlruns/params-before-preset.yaml")  # and the text that a preset 
 AFTER = Path("mlruns/params-after-preset.yaml")
 COMMAND_LINE = re.compile(r"^(?:posttrain preset \S+ && )?(posttrain run.*)")
 COMMAND_IN_TEXT = re.compile(r"`(posttrain run[^`]*)`")
+LONGEST_TITLE = 56
 SHOWN_SECTIONS = 6
 SHOWN_CHANGES = 3  # more are counted
 
@@ -131,7 +131,7 @@ def list_presets_by_theme(root: Path) -> list[str]:
     themes: dict[str, list[str]] = {theme: [] for theme in (*[*THEMES.values()][:-1], *FLOW_THEMES.values())}
     width = max(map(len, files), default=0)
     for name, file in sorted(files.items()):
-        about = shorten_text(format_in_one_line(extract_first_sentence(read_preset_header(file))))
+        about = format_in_one_line(extract_first_sentence(read_preset_header(file)))[:LONGEST_TITLE]
         themes[choose_theme(name, list_preset_sections(file))].append(f"  {name:<{width}}  {about}")
     lines = []
     for theme, entries in themes.items():

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from flows import flow_run, no_change_check
+from flows.console.outcome import iterate_outcome_lines
 from flows.console.summary import format_waiting_stages
 from flows.console.usage_errors import WrongUseError as WrongUseError
 from flows.console.usage_errors import convert_errors_to_wrong_use as convert_errors_to_wrong_use
@@ -97,6 +98,8 @@ def run_targets(
             if part.lost:
                 results["prefect"] = StageResult("prefect", "failed", part.lost)
     flow_run.print_lines(console, format_waiting_stages([*results.values()]))
+    asked_for = [name for name in targets or () if name not in FLOWS]
+    flow_run.print_lines(console, iterate_outcome_lines(root, asked_for, results))
     if not (settings or force or dry_run or with_runs or pool or with_patch):
         no_change_check.record_unchanged_flows(root, targets or (), parts)
     return results
