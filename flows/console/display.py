@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
 
 LOGS = "mlruns/logs"  # where each stage has its log
 FIRST_SECONDS = 10.0  # of a stage until its progress is first reported in a piped run
-PROGRESS_SECONDS = 60.0  # between two reports after that
+PROGRESS_SECONDS = 60.0  # without a line, after which one says how far the run is
+LOOK_SECONDS = 1.0  # between two looks at that
 FIXED = 29  # columns of the terminal for state and time, with the space around them
 DETAIL = 22  # columns for `1200/7500, 12 min left`
 BAR = 9  # columns for the bar before it, if there is room
@@ -101,19 +103,45 @@ class Lines:
         }
         self.width = max((len(name) for name in self.rows), default=0)
         self.late = sum(stage.reason is not None for stage in planned)
-        self.next_report: dict[str, float] = {}  # stage -> the time from which on its progress is reported again
+        self.first_report: dict[str, float] = {}  # stage -> when its progress is reported; then it is each minute
         self.lock = threading.Lock()
+        self.ended = threading.Event()
+        self.last_line = time.monotonic()
 
     def __enter__(self) -> Self:
         begin = f"{self.late} of {len(self.rows)} stages to run"
         left = self.left(time.monotonic())
         self.console.print(f"{', '.join(filter(None, (begin, left)))}; logs: {LOGS}", markup=False, highlight=False)
+        threading.Thread(target=self._report_each_minute, daemon=True).start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        pass
+        self.ended.set()
+
+    def _report_each_minute(self) -> None:
+        while not self.ended.wait(LOOK_SECONDS):
+            self.report_if_silent(time.monotonic())
+
+    def report_if_silent(self, now: float) -> None:
+        """Print a line on all that runs, and how long the run still takes, if there was none for a minute."""
+        with self.lock:
+            if now - self.last_line < PROGRESS_SECONDS:
+                return
+            late = [self.rows[stage.name] for stage in self.planned if stage.reason is not None]
+            ended = sum(row.last.state not in ("waiting", "running") for row in late)
+            running = [row for row in late if row.last.state == "running"]
+            doing = [
+                f"{row.name} {format_step_progress(row, now) if row.last.total else ''}".rstrip() for row in running
+            ]
+            parts = [f"{ended} of {self.late} done", *doing, self.left(now)]
+            self.print_line("; ".join(filter(None, parts)), now)
+
+    def print_line(self, text: str, now: float) -> None:
+        """Print a line that may hold anything."""
+        self.last_line = now
+        self.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def __call__(self, event: Event) -> None:
         """Show an event."""
@@ -127,13 +155,13 @@ class Lines:
             if event.state == "skipped":
                 return  # the end counts them; the stage that they wait for has its line
             if changed:
-                self.next_report[event.stage] = now + FIRST_SECONDS
+                self.first_report[event.stage] = now + FIRST_SECONDS
                 left = self.left(now) if row.last.state == "ran" else ""
                 self.line(row, "  ".join(filter(None, (self.about(row), left))))
             elif new_reason:
                 self.line(row, row.last.reason)
-            elif progress and now >= self.next_report[event.stage]:
-                self.next_report[event.stage] = now + PROGRESS_SECONDS
+            elif progress and now >= self.first_report[event.stage]:
+                self.first_report[event.stage] = inf
                 self.line(row, format_step_progress(row, now))
 
     def take(self, event: Event, now: float) -> StageProgress:
@@ -167,7 +195,7 @@ class Lines:
         """Print one line about a stage."""
         word = STOPPED if is_stopped(row.last) else WORDS[row.last.state]
         text = f"{row.name:<{self.width}}  {word:<10}  {about}".rstrip()
-        self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+        self.print_line(text, time.monotonic())
 
     def about(self, row: StageProgress) -> str:
         """The details of a change of state that are printed after its name."""
@@ -188,6 +216,8 @@ def format_step_progress(row: StageProgress, now: float, measured: bool = True) 
     """`120/400, loss 1.2, 35 s left`, the loss or reward only if `measured`; from one minute on in whole minutes, since
     it is an estimate.
     """
+    if row.last.step is None:
+        return ""
     left = row.left(now)
     rough = "" if left is None else f"{time_left.format_rough_duration(left.seconds)} left"
     return ", ".join(filter(None, (f"{row.last.step}/{row.last.total}", row.last.measure if measured else "", rough)))

@@ -50,14 +50,15 @@ def test_piped_output_has_a_line_for_each_change_and_now_and_then_for_progress(c
         for step in range(1, 151):
             clock.now += 1
             lines(Event("sft", "running", step=step, total=150, seconds=float(step)))
+            lines.report_if_silent(clock.now)
         lines(Event("sft", "ran", seconds=31.2))
         lines(Event("reward_model", "failed", "exit status 1", seconds=2.0, log=log))
     assert out.getvalue().splitlines() == [
         "2 of 2 stages to run; logs: mlruns/logs",
         "sft           running     param sft.epochs changed 1 -> 2",
         "sft           running     10/150, 2 min left",
-        "sft           running     70/150, 1 min left",
-        "sft           running     130/150, 20 s left",
+        "0 of 2 done; sft 70/150, 1 min left; at least 1 min left",
+        "0 of 2 done; sft 130/150, 20 s left; at least 17 s left",
         "sft           ran         31 s",
         "reward_model  failed      2.0 s",
     ]
@@ -71,13 +72,14 @@ def test_the_time_left_of_the_run_and_the_loss_of_what_trains_are_told(clock: Cl
         for step, seconds in ((1, 10), (11, 60)):
             clock.now += seconds
             lines(Event("sft", "running", step=step, total=40, measure="loss 1.5"))
+            lines.report_if_silent(clock.now)
         lines(Event("sft", "ran", seconds=20.0))
         lines(Event("dpo", "running"))
     assert out.getvalue().splitlines() == [
         "2 of 2 stages to run, about 2 min left; logs: mlruns/logs",
         "sft  running",
         "sft  running     1/40, loss 1.5",
-        "sft  running     11/40, loss 1.5, 3 min left",
+        "0 of 2 done; sft 11/40, loss 1.5, 3 min left; about 3 to 5 min left",
         "sft  ran         20 s  about 1 to 2 min left",
         "dpo  running",
     ]
@@ -313,4 +315,5 @@ def test_a_stage_of_two_parts_counts_in_the_steps_of_its_first(clock: Clock, tmp
         for step, total in ((1, 40), (20, 40), (30, 48)):
             clock.now += 60
             lines(Event("evaluate", "running", step=step, total=total))
-    assert [line.split()[2] for line in out.getvalue().splitlines()[2:]] == ["1/40", "20/40,", "25/40,"]
+            lines.report_if_silent(clock.now)
+    assert [line.split()[5] for line in out.getvalue().splitlines()[3:]] == ["20/40,", "25/40,"]
