@@ -25,6 +25,7 @@ from flows.engine.journals import replay_process
 from flows.engine.stage_types import PlannedStage, StageResult
 from flows.flow_run import Begun
 from flows.params import approval
+from flows.params.files import PARAMS, read_text
 from flows.params_overlay import Laid, overlay_params
 
 if TYPE_CHECKING:
@@ -126,11 +127,31 @@ def _plan_and_print_remarks(
         parts = check_and_plan_targets(root, targets, force, pools=True, pool=pool)
     if not _configure_server_for_pools(root, console, parts, pool):
         parts = check_and_plan_targets(root, targets, force)
+    _check_edited_sections_of_other_stages(root, parts, edit.changes)
     flow_run.print_lines(
         console, (f"params.yaml{' would change' if dry_run else ''}: {change}" for change in edit.changes)
     )
     flow_run.print_lines(console, list_plan_remarks(root, parts))
     return parts
+
+
+def _check_edited_sections_of_other_stages(root: Path, parts: Sequence[Part], changes: Sequence[str]) -> None:
+    """Check the sections that were edited of stages that this run does not need, so that no later run stops at them."""
+    names = {stage.name.partition("@")[0] for _, planned in parts for stage in planned}
+    sections = {change.partition(".")[0] for change in changes if " -> " in change} - names
+    if not sections:
+        return
+    from flows.engine import plan
+    from flows.params import checking, editing
+
+    text = read_text(root / PARAMS)
+    types = checking.load_config_classes(root)
+    for section in sorted(sections & types.keys()):
+        try:
+            needed = plan.list_needed_stages(root, [section], text)
+        except plan.PlanError:
+            continue  # no stage of this name, or one without branches
+        editing.check_params_consistency(root, types, needed, {section}, text)
 
 
 def run_flow_part(root: Path, console: Console, part: Begun, name: str, parameters: Mapping[str, Any]) -> None:

@@ -373,3 +373,19 @@ def test_the_version_is_that_of_the_project(tmp_path: Path) -> None:
     """It is printed in any folder, since it needs no repository."""
     written = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["version"]
     assert call(tmp_path, "--version") == (0, f"posttrain {written}\n", "")
+
+
+def test_an_edit_that_only_a_later_run_would_refuse_is_refused_now(
+    fresh: Path, typed: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run to sft needs no ppo, whose rule says what is wrong; what the run needs has its own rules."""
+
+    def find_fault(run: rules.RuleInput, section: object) -> list[tuple[str, str]]:
+        return [("beta", "expected less than 1")] if {"problems", "sft", "ppo"} <= {*run.stages} else []
+
+    monkeypatch.setattr(rules, "RULES", [("ppo", find_fault)])
+    before = (fresh / "params.yaml").read_bytes()
+    code, out, error = call(fresh, "run", "sft", "--set", "ppo.beta=2.0")
+    assert (code, out, error) == (2, "", "posttrain: params.yaml: ppo.beta: expected less than 1\n")
+    assert (fresh / "params.yaml").read_bytes() == before
+    assert call(fresh, "run", "sft")[0] == 0  # ppo is not edited, and no concern of this run
