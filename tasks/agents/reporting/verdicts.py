@@ -24,7 +24,10 @@ Came = Literal["holds", "undecided", "fails"]
 
 @dataclass(frozen=True)
 class AgentVerdict:
-    """Whether an expectation holds, fails, or is undecided: 0 is within the difference's interval."""
+    """Whether an expectation holds, fails, or is undecided: 0 is within the difference's interval.
+
+    With one seed the interval is over games alone, and the sentence says so.
+    """
 
     came: Came
     sentence: str
@@ -50,10 +53,14 @@ def judge_expectation(expected: AgentExpectation, policies: Mapping[str, PolicyE
             higher.compute_game_returns(at_one),
             other.compute_game_returns(at_other),
         )
-    if any(policy.trained and len(seeds) == 1 for policy, seeds in ((higher, ones), (other, others))):
-        apart = Estimate(apart.mean, -inf, inf)  # one seed is no fact
+    of_one_seed = [
+        policy.name for policy, seeds in ((higher, ones), (other, others)) if policy.trained and len(seeds) == 1
+    ]
+    if of_one_seed and expected.by == "learning":
+        apart = Estimate(apart.mean, -inf, inf)  # nothing says what another seed would have done
     numbers = f"{higher.name} {earned} {apart.mean:+.3f} against {other.name} ({where}"
-    bounds = "; one seed)" if apart.low == -inf else f"; {apart.low:+.3f} to {apart.high:+.3f})"
+    caveat = f"; one seed of {' and '.join(of_one_seed)}, and another may differ" if of_one_seed else ""
+    bounds = f"{caveat})" if apart.low == -inf else f"; {apart.low:+.3f} to {apart.high:+.3f}{caveat})"
     came: Came = "holds" if apart.low > 0 else "fails" if apart.high < 0 else "undecided"
     return AgentVerdict(came, f"{numbers}{bounds}.")
 
