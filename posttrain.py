@@ -138,13 +138,14 @@ def evaluate(policy: str, quiet: bool = False) -> dict[str, Any]:
     return metrics(f"evaluate@{policy}")
 
 
-def compare(policy: str, baseline: str) -> "pd.DataFrame":
-    """Two evaluated policies, problem by problem: a row for each metric that both have, as `posttrain compare BASELINE
-    POLICY` has it.
+def compare(first: str, second: str) -> "pd.DataFrame":
+    """Two evaluated policies, problem by problem: a row for each metric that both have, as `posttrain compare FIRST
+    SECOND` has it.
 
-    Columns `policy` and `baseline` (means over the problems that both answered), `difference`, `low` and `high` (its
-    paired 95 % interval, by the score test where each problem is right or wrong, else by the bootstrap); of right and
-    wrong also `gained`, `lost` and `p` (McNemar's test, without a correction).
+    The first two columns are named by the policies (means over the problems that both answered); `difference` is the
+    second less the first, `low` and `high` its paired 95 % interval, by the score test where each problem is right or
+    wrong, else by the bootstrap; of right and wrong also `gained`, `lost` and `p` (McNemar's test, without a
+    correction).
     """
     import pandas as pd
 
@@ -152,17 +153,17 @@ def compare(policy: str, baseline: str) -> "pd.DataFrame":
     from tasks.language.reporting.differences import read_measures
 
     root = find_root()
+    if first == second:
+        raise WrongUseError(f"{first}: expected two policies")
     with running.convert_errors_to_wrong_use():
-        files = [stage_outputs.list_table_files(root, f"evaluate@{name}") for name in (policy, baseline)]
-    ours, theirs = (read_measures(next(file for file in of if file.name == "measures.parquet")) for of in files)
-    both = ours.index.intersection(theirs.index)
+        files = [stage_outputs.list_table_files(root, f"evaluate@{name}") for name in (first, second)]
+    a, b = (read_measures(next(file for file in of if file.name == "measures.parquet")) for of in files)
+    both = a.index.intersection(b.index)
     if both.empty:
-        raise WrongUseError(
-            f"{policy}, {baseline}: policies can be compared on the same problems only; these share none"
-        )
-    found = pd.DataFrame.from_dict(compare_metrics(ours.loc[both], theirs.loc[both]), orient="index")
-    found = found.rename(columns={"b": "policy", "a": "baseline"}).drop(columns="interval")
-    return found[["policy", "baseline", *found.columns.drop(["policy", "baseline"])]]
+        raise WrongUseError(f"{first}, {second}: policies can be compared on the same problems only; these share none")
+    found = pd.DataFrame.from_dict(compare_metrics(b.loc[both], a.loc[both]), orient="index")
+    found = found.rename(columns={"a": first, "b": second}).drop(columns="interval")
+    return found[[first, second, *found.columns.drop([first, second])]]
 
 
 def table(of: str) -> "pd.DataFrame":

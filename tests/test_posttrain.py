@@ -164,18 +164,18 @@ def test_runs_return_every_stage_and_are_compared_by_problem_and_a_failure_is_ra
     """grpo gains problems 0 and 3 and loses none, so McNemar's statistic is 2, and p 0.157."""
     assert posttrain.evaluate("grpo", quiet=True) == {"strict_greedy": {"mean": 0.75, "low": 0.0, "high": 1.0}}
     with pytest.raises(posttrain.WrongUseError, match=r"^evaluate@sft: neither a path nor a stage that has run$"):
-        posttrain.compare("grpo", "sft")
+        posttrain.compare("sft", "grpo")
     done = posttrain.run("evaluate", quiet=True)
     before = dict.fromkeys(("sft", "grpo", "evaluate@grpo"), "up-to-date")
     assert {name: result.state for name, result in done.items()} == {**before, "evaluate@sft": "ran"}
     assert {result.state for result in posttrain.run("evaluate", quiet=True).values()} == {"up-to-date"}
     assert capsys.readouterr() == ("", "")
-    row = posttrain.compare("grpo", "sft").loc["strict_greedy"].to_dict()
+    row = posttrain.compare("sft", "grpo").loc["strict_greedy"].to_dict()
     low, high = row.pop("low"), row.pop("high")
     assert row.pop("p") == pytest.approx(0.1573, abs=1e-4)
-    assert row == {"policy": 0.75, "baseline": 0.25, "difference": 0.5, "gained": 2, "lost": 0}
+    assert row == {"sft": 0.25, "grpo": 0.75, "difference": 0.5, "gained": 2, "lost": 0}
     assert -0.25 < low < 0 < 0.5 < high < 1, "two of four problems are no proof"
-    back = posttrain.compare("sft", "grpo").loc["strict_greedy"]
+    back = posttrain.compare("grpo", "sft").loc["strict_greedy"]
     assert (back["difference"], back["low"], back["high"]) == (-0.5, -high, -low)
     with pytest.raises(posttrain.StageFailed, match=r"^sft failed: too many epochs .*; log: mlruns/logs/sft\.log$"):
         posttrain.run("grpo", params={"sft.epochs": 99})

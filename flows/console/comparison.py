@@ -21,6 +21,7 @@ LISTED = 4
 ANSWERS = 2
 LINE = 160
 APART = 2  # policies that have a table of their own each; of more there is one for all
+SIDES = ("A", "B")  # what two runs are called
 WORD = {"added": "only in B", "removed": "only in A", "result": "made otherwise from the same"}
 
 
@@ -34,7 +35,7 @@ def print_comparison(console: Console, comparison: SideBySide, full: bool) -> No
         console.print(Text(f"{letter}  {format_in_one_line(side.about)}"))
     console.print()
     lines = (
-        format_policy_origins(made, full)
+        format_policy_origins(made, full, (a.name, b.name))
         if isinstance(made, Ways)
         else format_stage_changes(made, len(b.records), full)
     )
@@ -42,13 +43,17 @@ def print_comparison(console: Console, comparison: SideBySide, full: bool) -> No
         console.print(Text(line))
     differing = [pair for pair in pairs if not pair.same]
     together = len(pairs) > APART and not full
-    for lines in [format_combined_table(pairs)] if together else [format_pair_comparison(pair, full) for pair in pairs]:
+    names = (a.name, b.name) if isinstance(made, Ways) else SIDES
+    tables = (
+        [format_combined_table(pairs)] if together else [format_pair_comparison(pair, full, names) for pair in pairs]
+    )
+    for lines in tables:
         console.print()
         for line in lines:
             console.print(Text(line))
     console.print()
     if len(differing) == 1:
-        for line in format_flipped_answers(differing[0]):
+        for line in format_flipped_answers(differing[0], names):
             console.print(Text(line))
     console.print(Text(conclusion.format_comparison_conclusion((a.name, b.name), pairs), "bold"))
 
@@ -106,21 +111,24 @@ def format_stage_differences(change: StageChange, full: bool) -> Iterator[str]:
         yield WORD["result"]
 
 
-def format_policy_origins(ways: Ways, full: bool) -> Iterator[str]:
+def format_policy_origins(ways: Ways, full: bool, names: Sequence[str] = SIDES) -> Iterator[str]:
     """Where two policies come from, and what their sections say differently."""
     yield f"both come from {', '.join(ways.common) or 'nothing in common'}"
-    for letter, stages in zip("AB", ways.own, strict=True):
+    for letter, stages in zip(names, ways.own, strict=True):
         yield f"{letter} alone: {', '.join(stages) or 'nothing'}"
     for key, (old, new) in _format_text_pairs(ways.params):
         yield f"  {key} {old} -> {new}"
-    for letter, alone in zip("AB", ways.alone, strict=True):
+    for letter, alone in zip(names, ways.alone, strict=True):
         if alone:
             texts = [f"{key} {format_in_one_line(str(setting))}" if full else key for key, setting in alone.items()]
             yield f"  only {letter} has {', '.join(texts)}"
 
 
-def format_pair_comparison(pair: Compared, full: bool) -> Iterator[str]:
-    """The table of one pair's metrics under a line of what was compared, and what is to be minded."""
+def format_pair_comparison(pair: Compared, full: bool, names: Sequence[str] = SIDES) -> Iterator[str]:
+    """The table of one pair's metrics under a line of what was compared, and what is to be minded.
+
+    `names` are what the columns of both sides are called: two policies, or A and B.
+    """
     start = f"{pair.policy}: " if pair.policy else ""
     if pair.fault:
         yield f"{start}{format_in_one_line(pair.fault)}"
@@ -131,14 +139,14 @@ def format_pair_comparison(pair: Compared, full: bool) -> Iterator[str]:
     yield start + format_compared_sample_counts(pair)
     for caution in pair.cautions:
         yield f"  mind: {format_in_one_line(caution)}"
-    names = list(pair.metrics) if full else conclusion.select_table_metrics(pair.metrics)
-    if names:
+    metrics = list(pair.metrics) if full else conclusion.select_table_metrics(pair.metrics)
+    if metrics:
         yield from _align_columns(
-            ["", "A", "B", "B - A", "95 % interval", *_list_count_headings(pair)],
-            [format_metric_row(pair, name) for name in names],
+            ["", *names, " - ".join(reversed(names)), "95 % interval", *_list_count_headings(pair)],
+            [format_metric_row(pair, name) for name in metrics],
         )
-    if len(names) < len(pair.metrics):
-        yield f"  {len(pair.metrics) - len(names)} more metrics: --full"
+    if len(metrics) < len(pair.metrics):
+        yield f"  {len(pair.metrics) - len(metrics)} more metrics: --full"
 
 
 def format_combined_table(pairs: Sequence[Compared]) -> Iterator[str]:
@@ -164,7 +172,7 @@ def format_combined_table(pairs: Sequence[Compared]) -> Iterator[str]:
     ]
     if rows:
         counted = next((heads for pair in differing if (heads := _list_count_headings(pair))), [])
-        yield from _align_columns(["", "A", "B", "B - A", "95 % interval", *counted], rows)
+        yield from _align_columns(["", *SIDES, " - ".join(reversed(SIDES)), "95 % interval", *counted], rows)
     yield "  more of each: --full, --json, --html FILE"
 
 
@@ -206,13 +214,14 @@ def _align_columns(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Itera
         yield ("  " + "  ".join(cells)).rstrip()
 
 
-def format_flipped_answers(pair: Compared) -> Iterator[str]:
+def format_flipped_answers(pair: Compared, names: Sequence[str]) -> Iterator[str]:
     """The first greedy answers that are right on one side alone."""
-    for way, title in (("gained", "right in B alone"), ("lost", "right in A alone")):
+    width = max(map(len, names))
+    for way, title in (("gained", f"right in {names[1]} alone"), ("lost", f"right in {names[0]} alone")):
         for flip in pair.flips(way)[:ANSWERS]:
             yield f"{title}: {_truncate_text(flip['question'])} ({_truncate_text(flip['reference'])})"
-            for letter in "ab":
-                yield f"  {letter.upper()}  {_truncate_text(flip[letter]['answer'])}"
+            for name, side in zip(names, "ab", strict=True):
+                yield f"  {name:<{width}}  {_truncate_text(flip[side]['answer'])}"
         if len(pair.flips(way)) > ANSWERS:
             yield f"  {len(pair.flips(way)) - ANSWERS} more: --html or --json"
 

@@ -172,7 +172,7 @@ def test_wrong_use_is_one_line(call, arguments, message):
 
 def test_the_terminal_gets_no_control_characters(compared, call):
     out = call("sft", "dpo")[1]
-    assert "right in B alone: What is" in out
+    assert "right in dpo alone: What is" in out
     assert "\\x1b[31m" in out
     assert "\x1b" not in out
 
