@@ -150,7 +150,7 @@ def print_failed_stage(console: Console, result: StageResult, root: Path) -> Non
     """Print why a stage failed, once, with the end of its log where that says more."""
     console.print(Text(f"\n{result.stage} failed: {result.reason or 'see its log'}", STYLES["failed"]))
     tail = read_log_tail(result.log)
-    for line in () if result.reason and tail and tail[-1].endswith(result.reason) else tail:
+    for line in tail[:-1] if tail and result.reason.startswith(tail[-1]) else tail:
         console.print(Text(f"  {line}"))
     if result.log:
         console.print(Text(f"log: {format_relative_path(result.log, root)}"))

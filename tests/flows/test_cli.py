@@ -127,7 +127,9 @@ def test_a_failed_stage_exits_1_with_the_end_of_its_log_and_spares_the_others(ro
     assert code == 1
     end = out[out.index("\ndpo failed: ") :]
     assert "  working on dpo\n" in end
-    assert "ValueError: dpo cannot go on\nlog: mlruns/logs/dpo.log\n1 failed, 1 skipped, 1 ran, 2 up to date in " in end
+    assert end.startswith("\ndpo failed: ValueError: dpo cannot go on (exit status 1)\n")
+    assert end.count("ValueError: dpo cannot go on") == 1
+    assert "\nlog: mlruns/logs/dpo.log\n1 failed, 1 skipped, 1 ran, 2 up to date in " in end
     assert end.endswith("\nWhat succeeded is kept; mend the cause and run it again to go on.\n")
     code, out, _ = call(root, "run", "--json", "--set", "dpo.fail=false")
     states = {name: fact["state"] for name, fact in json.loads(out).items()}

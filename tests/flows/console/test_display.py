@@ -298,13 +298,15 @@ def test_a_stopped_run_names_the_stage_that_was_stopped_and_nothing_that_it_skip
 
 
 def test_the_end_tells_a_fault_once(tmp_path: Path) -> None:
-    """A fault of the user's own is the last line of the stage's log too."""
+    """The last line of a failed stage's log is its reason."""
     log = tmp_path / "sft.log"
-    log.write_text("reading\nposttrain: params.yaml: sft.epochs: too many\n")
+    log.write_text("reading\nparams.yaml: sft.epochs: too many\n")
     out = io.StringIO()
-    reason = "params.yaml: sft.epochs: too many"
+    reason = "params.yaml: sft.epochs: too many (exit status 1)"
     print_run_results(PlainConsole(out), [StageResult("sft", "failed", reason, log=log)], tmp_path, 1)
+    assert out.getvalue().startswith(f"\nsft failed: {reason}\n  reading\nlog: sft.log\n")
     assert out.getvalue().count("too many") == 1
+
 
 
 def test_a_stage_of_two_parts_counts_in_the_steps_of_its_first(clock: Clock, tmp_path: Path) -> None:
