@@ -86,10 +86,12 @@ def test_the_headline_counts_against_the_better_control(grpo, said):
     ]
     headline = draws.headline({**RESULT, "draws": drawn})
     assert said in headline
-    assert headline.endswith(
+    assert (
         "grpo has the most gold answers, which are right, show the reference's steps, name each result and say nothing "
-        "else: 44 %, where SFT has 41 %.\n"
-    )
+        "else: 44 %, where SFT has 41 %."
+    ) in headline
+    paid = " It has 2.0 (2.0 to 2.0) points of right answers less than that control.\n"
+    assert headline.endswith(paid) == ("is below" in said)
 
 
 def test_one_policy_can_be_shown_alone():

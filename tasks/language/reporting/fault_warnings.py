@@ -65,14 +65,15 @@ def _iterate_gain_warnings(
     results: Results, drawn: Mapping[str, pd.DataFrame], reward: Section | None
 ) -> Iterator[WatchOut]:
     yield WatchOut(
-        "The baseline had not converged",
+        "The baseline or its control had not converged",
         [*gain_warnings.iterate_unconverged_warnings(results, drawn)],
-        "Trained on, it gains by itself. Train it longer, or count against a control that was.",
+        "Trained on, it gains by itself. Train it longer, or count against a control whose loss is flat.",
     )
     yield WatchOut(
         "The gain is paid for elsewhere",
         [*gain_warnings.iterate_tradeoff_warnings(results)],
-        "What a reward does not see is given up for what it sees. A reward that sees it, or fewer steps, help.",
+        "What a reward does not see is given up for what it sees; or a control learned it from its demonstrations, and "
+        "the policy did not. A reward that sees it, or fewer steps, help.",
     )
     yield WatchOut(
         "Gains by manner alone",
@@ -87,7 +88,8 @@ def _iterate_gain_warnings(
     yield WatchOut(
         "The reward model prefers right answers less than the policy does",
         [*gain_warnings.iterate_reward_correctness_warnings(reward)],
-        "Its labels judge something else. A reward that checks the answer has to count beside it.",
+        "Its labels judge something else, or it has not learned all that they say. A reward that checks the answer has "
+        "to count beside it.",
     )
 
 

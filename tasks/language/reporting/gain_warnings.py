@@ -26,10 +26,14 @@ HALF = 0.5  # the win rate of two policies that are equally good
 
 
 def iterate_unconverged_warnings(results: Results, drawn: Mapping[str, pd.DataFrame]) -> Iterator[str]:
-    """The baseline's held-out loss still fell when its training ended, so that more of the same training is a gain
-    too.
+    """The held-out loss of the baseline, or of the better control, still fell when its training ended, so that more of
+    the same training is a gain too.
     """
-    curve = drawn.get(results.baseline)
+    for name in dict.fromkeys((results.baseline, results.rival)):
+        yield from _iterate_falling_losses(name, drawn.get(name))
+
+
+def _iterate_falling_losses(name: str, curve: pd.DataFrame | None) -> Iterator[str]:
     if curve is None or HELD_OUT_LOSS not in curve:
         return
     measured = plots.select_measured_rows(curve, [HELD_OUT_LOSS]).dropna(subset=[HELD_OUT_LOSS])
@@ -41,7 +45,7 @@ def iterate_unconverged_warnings(results: Results, drawn: Mapping[str, pd.DataFr
     fall = 1 - after[HELD_OUT_LOSS] / before[HELD_OUT_LOSS]
     if fall >= FALLING:
         yield (
-            f"{results.baseline}: its held-out loss still fell by {100 * fall:.0f} % between step "
+            f"{name}: its held-out loss still fell by {100 * fall:.0f} % between step "
             f"{before['step']:.0f} and the last, "
             f"{after['step']:.0f}, from {before[HELD_OUT_LOSS]:.3f} to {after[HELD_OUT_LOSS]:.3f}."
         )
@@ -68,7 +72,8 @@ def iterate_tradeoff_warnings(results: Results) -> Iterator[str]:
         if traded := _format_tradeoff(changes, lost):
             yield f"{name}: {traded}."
         if over := _format_tradeoff(results.rival_changes.get(name, {}), []):
-            yield f"{name}, held against {results.rival}: {over}."
+            learned = ", which learned from more demonstrations" if results.rival in results.controls else ""
+            yield f"{name}, held against {results.rival}{learned}: {over}."
 
 
 def _format_tradeoff(changes: Mapping[str, Difference], lost: list[str]) -> str:

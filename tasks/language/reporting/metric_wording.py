@@ -18,14 +18,14 @@ MEANING = {
     "sampled": "answers drawn from the policy at a temperature; a problem's are averaged first, as in mean@k",
     "best temperature": "each policy's own: the candidate at which most of its answers to validation problems are "
     "right; 0, for greedy answers, is one of them",
-    "gold": "right, and as a reader wants it; no reward, no pair and no choice of a checkpoint saw this measure",
+    "gold": "right, and as a reader wants it; no single reward, pair or choice of a checkpoint saw both together",
     "manner": "the share of what a reader wants of an answer beside its being right",
     "change": "the difference to the baseline on the same problems, with its paired interval",
     "by manner": "the part of the change of gold on problems that both policies have right, or both wrong",
     "by correctness": "the part of the change of gold on the other problems; both parts add up to the change",
     "gained, lost": "problems that the baseline has wrong and the policy right, and the other way round",
-    "verdict": "from the interval of the change; p: of the same test (McNemar's without a correction), corrected "
-    "by Holm for the number of policies",
+    "verdict over the baseline": "from the interval of the change; p: of the same test (McNemar's without a "
+    "correction), corrected by Holm for the number of policies",
     "pass": "at least one of k sampled answers is right (unbiased estimate)",
     "majority": "the commonest answer of k samples is right; a tie counts by chance",
     "best of": "the answer that the reward model scores highest of k samples is right",

@@ -82,17 +82,22 @@ class Section:
         if self.correctness is None:
             return ""
         return _format_gain_sentence(
-            self.correctness, "Of the held-out comparisons with one right answer it prefers that one in {}"
+            self.correctness,
+            "Of the held-out comparisons with one right answer it prefers that one in {}",
+            {1: "it is above", 0: "which is above cannot be told", -1: "it is below"},
         )
 
 
-def _format_gain_sentence(gain: Gain, beginning: str) -> str:
+HELPED = {1: "training helped", 0: "whether training helped cannot be told", -1: "training did harm"}
+
+
+def _format_gain_sentence(gain: Gain, beginning: str, verdicts: Mapping[int, str] = HELPED) -> str:
     change = gain.difference
     if not isfinite(change.low):
         verdict = "too few comparisons to say whether training helped"
     else:
         side = (change.low > 0) - (change.high < 0)
-        verdict = {1: "training helped", 0: "whether training helped cannot be told", -1: "training did harm"}[side]
+        verdict = verdicts[side]
         verdict = f"{format_signed_number(100 * change.low)} to {format_signed_number(100 * change.high)}: {verdict}"
     return (
         f"{beginning.format(f'{100 * gain.after:.2f} %')}, and the {gain.by} of the policy that it started from, "

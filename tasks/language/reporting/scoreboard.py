@@ -222,6 +222,8 @@ def format_table_notes(results: Results) -> list[str]:
             "at which the procedure "
             "stopped, above 95 %. Intervals of a policy's own numbers are at 95 %."
         )
+        if results.rival != results.baseline and len(results.over_rival) != count:
+            lines.append(f"The column over {results.rival} is corrected for the {len(results.over_rival)} in it.")
     return lines
 
 
@@ -264,7 +266,8 @@ def build_overview_table(results: Results, margin: float) -> ScoreTable:
             ]
         kind = ", control" if policy in results.controls else ""
         rows.append((f"{policy}{kind}", cells + [_make_marked_cell(results, policy, name) for name in more]))
-    columns = ["right answers", "change", "gained, lost", "verdict", *rival, *gold, *map(format_short_metric, more)]
+    verdict = f"verdict over {results.baseline}"
+    columns = ["right answers", "change", "gained, lost", verdict, *rival, *gold, *map(format_short_metric, more)]
     return ScoreTable("At a glance", columns, rows)
 
 

@@ -12,8 +12,8 @@ TURN = {"role", "content"}
 OTHER_KINDS = {  # small test sets of generated problems, by the names of their files
     "longer": "problems of four and five steps",
     "larger": "problems with a number above those of the training problems",
-    "words": "problems in words that no text for training has",
-    "sums": "problems with a sum or a difference that no text for training has",
+    "words": "problems in words that no problem, demonstration or pretraining text has",
+    "sums": "problems with a sum or a difference that no problem, demonstration or pretraining text has",
 }
 
 

@@ -308,7 +308,6 @@ def test_the_end_tells_a_fault_once(tmp_path: Path) -> None:
     assert out.getvalue().count("too many") == 1
 
 
-
 def test_a_stage_of_two_parts_counts_in_the_steps_of_its_first(clock: Clock, tmp_path: Path) -> None:
     """The first part has 20 of 40 steps, the second half as many again in steps of its own: 24 of 48 is half way."""
     out = io.StringIO()

@@ -97,7 +97,8 @@ def test_a_gain_over_the_better_control_that_is_paid_for_elsewhere():
     changes = {**level.changes, "sft_more": level.changes["ppo"]}
     found = replace(level, judged=judged, changes=changes, controls=("sft_more",), rival_changes={"ppo": against})
     assert [*gain_warnings.iterate_tradeoff_warnings(found)] == [
-        "ppo, held against sft_more: +30.0 points of right answers, but -30.0 points of right answers to problems "
+        "ppo, held against sft_more, which learned from more demonstrations: "
+        "+30.0 points of right answers, but -30.0 points of right answers to problems "
         "of four and five steps."
     ]
     nothing = replace(found, rival_changes={"ppo": {**against, "strict_greedy": LEVEL}})

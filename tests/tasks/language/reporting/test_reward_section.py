@@ -207,7 +207,7 @@ def test_how_well_it_knows_right_answers_is_told_of_comparisons_with_one(tmp_pat
     assert found.knows_answers.startswith(
         "Of the held-out comparisons with one right answer it prefers that one in 50.00 %, and the"
     )
-    assert found.knows_answers.endswith(": training did harm).")
+    assert found.knows_answers.endswith(": it is below).")
     assert made(untrained(30, 30), tmp_path).knows_answers == "", "nobody knows which answers are right"
     assert made(both_right, tmp_path).knows_answers == ""
 

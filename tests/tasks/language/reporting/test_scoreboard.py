@@ -64,7 +64,7 @@ def results(changes=None, controls=(), untrained=None, over_rival=None, **judged
 def test_the_first_table_has_what_each_policy_changed_and_the_verdict():
     changes = {"dpo": {"strict_greedy": Difference(UNSURE, Changes(5, 4, 1.0), 0.9)}}
     found = build_score_tables(results(changes=changes), 3.0)[0]
-    assert found.columns == ["right answers", "change", "gained, lost", "verdict", "rubric"]
+    assert found.columns == ["right answers", "change", "gained, lost", "verdict over sft", "rubric"]
     rows = dict(found.rows)
     assert list(rows) == ["pretrained", "sft", "dpo"]
     assert [cell["text"] for cell in rows["sft"][:4]] == ["50.0 %", "", "", ""]
