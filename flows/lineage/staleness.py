@@ -21,6 +21,7 @@ from flows.engine.dvc_repository import cache_parsed_params, convert_dvc_errors_
 from flows.lineage import execution_record
 from flows.lineage.acceptance import file_hashes
 from flows.lineage.checks.content_hashes import compute_folder_hash
+from flows.lineage.checks.dvc_pipeline import Ignored
 from flows.lineage.execution_record import ExecutionRecord
 
 if TYPE_CHECKING:
@@ -96,6 +97,8 @@ def _iterate_dependency_changes(root: Path, stage: "PipelineStage", seen: Seen) 
         **file_hashes.read_run_files(root, made, files),
         **file_hashes.collect_recorded_contents(root, lambda: made.recorded, modules),
     }
+    ignored = Ignored(root).select_ignored_files([root / name for name in kept])
+    kept = {name: content for name, content in kept.items() if root / name not in ignored}
     for path, state in changed.items():
         before = {name: content for name, content in kept.items() if _is_within_path(name, path)}
         if path.startswith(stage_code.FOLDER):
@@ -148,9 +151,10 @@ def _compute_path_hash(path: str, files: Mapping[str, bytes]) -> str:
 
 def _iterate_file_changes(root: Path, path: str, before: Mapping[str, bytes], made: ExecutionRecord) -> Iterator[Cause]:
     """The files of a dep that are not what they were."""
+    from flows.engine.dvc_walk import list_hashed_files
+
     dep_path = root / path
-    files = [file for file in sorted(dep_path.rglob("*")) if file.is_file()] if dep_path.is_dir() else [dep_path]
-    now = {file.relative_to(root).as_posix(): file.read_bytes() for file in files}
+    now = {file.relative_to(root).as_posix(): file.read_bytes() for file in list_hashed_files(root, dep_path)}
     since = f", since run {str(made.run_id)[:8]}" if made.run_id else ""
     for name in sorted({*before, *now}):
         old = before.get(name, b"")

@@ -140,9 +140,10 @@ class Bytes:
             if listed is None:
                 below = self._report_and_drop_unhashable_files(claim, below)
             files[claim.path] = {name: digests[file] or "unreadable" for name, file in below.items()}
-            if below:
-                folder = set(below) != {""}
-                actual[claim.path] = compute_folder_hash(files[claim.path]) if folder else files[claim.path][""]
+            if set(below) == {""}:
+                actual[claim.path] = files[claim.path][""]
+            elif below or self._get_current_path(claim.path).is_dir():
+                actual[claim.path] = compute_folder_hash(files[claim.path])
         expected = {claim.path: claim.md5 for claim in claims}
         pairs = list_swapped_paths(actual, expected)
         for first, second in pairs:

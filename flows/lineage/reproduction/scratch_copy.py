@@ -152,8 +152,9 @@ def _get_last_line(text: str) -> str:
 def _find_matching_digests(root: Path, path: Path, md5: str) -> Files | None:
     """The digests of what is there, if it has this hash."""
     with suppress(PlanError):  # a link of the commit that leads nowhere from here, say
-        files = digests.compute_path_digests(root, path) if path.exists() else {}
-        return files if files and digests.compute_dvc_hash(files) == md5 else None
+        if path.exists():
+            files = digests.compute_path_digests(root, path)
+            return files if digests.compute_dvc_hash(files) == md5 else None
     return None
 
 

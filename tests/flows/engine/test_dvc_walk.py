@@ -1,5 +1,6 @@
 """What DVC hashes of a folder is what a stage reads of it; anything else is refused in one line before it is opened."""
 
+import hashlib
 import os
 import socket
 import subprocess
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 from flows.engine.dvc_walk import copy_hashed_files, list_hashed_files
 from flows.engine.plan import PlanError
 from tests.flows.engine.toy import Toy
+from tests.repository import ROOT, files
 
 pytestmark = pytest.mark.usefixtures("plain_commands")
 
@@ -145,6 +147,30 @@ def test_links_to_files_and_a_dep_that_is_a_link_are_followed(
     assert toy.reasons() == {"a": None}, "the same bytes"
     (disk / "raw/rows/one.txt").write_text("more")
     assert toy.reasons() == {"a": "dep raw changed"}
+
+
+def test_a_folder_without_data_is_hashed_as_empty(toy: Toy, raw: Path) -> None:
+    """Git keeps the folder by a page that .dvcignore leaves out: an edit of the page runs nothing."""
+    toy.write(".dvcignore", "README.md\n")
+    toy.write("none/README.md", "No data yet.\n")
+    toy.stage("b", deps=["work.py", "none"])
+    toy.run("b")
+    recorded = {dep["path"]: dep["md5"] for dep in toy.lock["stages"]["b"]["deps"]}
+    assert recorded["none"] == f"{hashlib.md5(b'[]', usedforsecurity=False).hexdigest()}.dir"
+    assert "up to date" in toy.dvc("status", "b")
+    toy.write("none/README.md", "No data yet!\n")
+    assert toy.reasons("b") == {"b": None}
+    toy.write("none/one.txt", "1")
+    assert toy.reasons("b") == {"b": "dep none changed"}
+
+
+def test_pages_that_explain_a_folder_are_no_data() -> None:
+    """Of those that git has, no README.md of raw data, of rewards or of environments is hashed."""
+    for folder in ("data/raw", "rewards", "environments"):
+        pages = {*files(f"{folder}/**/README.md")}
+        hashed = {*list_hashed_files(ROOT, ROOT / folder)}
+        assert pages
+        assert not pages & hashed
 
 
 NAMES = st.sampled_from(["a", "b", "c", ".hidden", "x.pyc"])

@@ -187,6 +187,19 @@ def test_a_collected_cache_and_missing_outs(audited: Audited) -> None:
     assert audited.faults()[0].startswith("data/b/model.bin: is missing; expected ")
 
 
+def test_a_folder_that_holds_no_data_is_no_missing_one(audited: Audited) -> None:
+    """Git keeps it by a page that .dvcignore leaves out."""
+    audited.write(".dvcignore", "README.md\n")
+    page = audited.write("data/raw/none/README.md", "No data yet.\n")
+    audited.stages["b"]["deps"].append("data/raw/none")
+    audited.save()
+    audited.pipeline()
+    page.write_text("No data yet!\n")
+    assert audited.faults() == []
+    shutil.rmtree(page.parent)
+    assert [line.partition(";")[0] for line in audited.faults()] == ["data/raw/none: is missing"]
+
+
 def test_results_of_another_machine(audited: Audited) -> None:
     """As `dvc pull --run-cache` brings them, with the records of their runs, and as plain `dvc pull` does."""
     shutil.rmtree(audited.root / "mlruns")

@@ -81,12 +81,15 @@ def test_files_of_a_folder_that_a_stage_reads(audited: Audited) -> None:
     audited.write("pages/one.txt", "1\n2\n")
     audited.write("pages/two.txt", "two\n")
     audited.write("pages/gone.txt", "gone\n")
+    audited.write("pages/README.md", "left out\n")
+    audited.write(".dvcignore", "README.md\n")
     audited.stages["b"]["deps"].append("pages")
     audited.save()
     audited.commit()
     audited.pipeline()
     assert find_staleness_causes(audited.root, "b") == []
     audited.write("pages/one.txt", "1\n3\n")
+    audited.write("pages/README.md", "left out still\n")
     audited.write("pages/new.txt", "new\n")
     (audited.root / "pages/gone.txt").unlink()
     assert named(find_staleness_causes(audited.root, "b")) == {

@@ -282,12 +282,12 @@ def test_a_copy_has_the_files_that_were_hashed(trained: Toy) -> None:
     trained.write(".dvcignore", "*.log\n")
     trained.write("raw/rows/one.txt", "1\n")
     trained.write("raw/rows/two.log", "left out\n")
+    trained.write("none/two.log", "of a folder without data\n")
     elsewhere = trained.root.parent / "elsewhere.txt"
     elsewhere.write_text("linked\n")
     (trained.root / "raw/rows/linked.txt").symlink_to("../../../elsewhere.txt")
-    trained.stage("r", cmd="cat raw/rows/* > data/r", deps=["raw"])
     trained.write("make.sh", "cat raw/rows/*.txt > data/r\n")
-    trained.stage("r", cmd="sh make.sh", deps=["raw", "make.sh"])
+    trained.stage("r", cmd="sh make.sh", deps=["raw", "none", "make.sh"])
     commit(trained)
     assert trained.run("r", recorder=FlowRecorder(trained.root, "language"))["r"].state == "ran"
     assert verify(trained, "r").verdict == "equal"

@@ -30,9 +30,10 @@ def git(root: Path, *arguments: str) -> None:
 def pipeline(toy: Toy) -> Toy:
     """One stage for this machine, two for workers, and raw data in git."""
     toy.write("raw/words", "a few words\n")
+    toy.write("raw/none/keep.pyc", "of a folder without data\n")
     toy.stage("a")
     gpu(toy, "b", "a")
-    toy.stages["b"]["deps"].append("raw/words")
+    toy.stages["b"]["deps"] += ["raw/words", "raw/none"]
     gpu(toy, "c", "b")
     toy.stages["c"]["cmd"] += " && mkdir -p data/folder/in && cp data/c data/folder/in/c && touch data/folder/x.pyc"
     toy.stages["c"]["outs"].append("data/folder")
