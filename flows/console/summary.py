@@ -144,6 +144,20 @@ def print_run_results(console: Console, results: Sequence[StageResult], root: Pa
     console.print(f"{format_state_counts(result.state for result in results)} in {format_duration(seconds)}")
     if failed:
         console.print("What succeeded is kept; mend the cause and run it again to go on.")
+    for line in iterate_plain_dvc_hints(root, results):
+        console.print(line, markup=False)
+
+
+def iterate_plain_dvc_hints(root: Path, results: Sequence[StageResult]) -> Iterator[str]:
+    """A line with the commands of DVC that fit the report of this run, where other flows never ran.
+
+    Without arguments DVC names every out of those as missing.
+    """
+    lacking = [report for report in REPORTS if not (root / "data" / report).is_dir()]
+    for result in results:
+        if lacking and result.state == "ran" and result.stage in REPORTS:
+            report = result.stage
+            yield f"in plain DVC: dvc status --with-deps {report}; dvc metrics show data/{report}/metrics"
 
 
 def print_failed_stage(console: Console, result: StageResult, root: Path) -> None:

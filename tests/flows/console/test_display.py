@@ -18,7 +18,7 @@ from flows.console.summary import (
     print_stage_plan,
     read_log_tail,
 )
-from flows.engine.stage_types import Event, PlannedStage, StageResult
+from flows.engine.stage_types import Event, PlannedStage, StageResult, State
 from flows.lineage.expected_durations import ExpectedDuration
 
 
@@ -224,6 +224,18 @@ def test_the_end_of_a_good_run_is_one_line(tmp_path: Path) -> None:
     out = io.StringIO()
     print_run_results(PlainConsole(out), [StageResult("a", "ran"), StageResult("b", "up-to-date")], tmp_path, 2)
     assert out.getvalue() == "1 ran, 1 up to date in 2.0 s\n"
+
+
+@pytest.mark.parametrize("state", ["ran", "restored"])
+@pytest.mark.parametrize("all_ran", [False, True])
+def test_a_report_ends_with_the_commands_of_dvc_that_fit_it(tmp_path: Path, state: State, all_ran: bool) -> None:
+    """Without arguments DVC names what other flows never made; where they ran too, nothing is to be said."""
+    for report in ("report", "offline_report", "agents_report")[: 3 if all_ran else 1]:
+        (tmp_path / "data" / report).mkdir(parents=True)
+    out = io.StringIO()
+    print_run_results(PlainConsole(out), [StageResult("sft", "ran"), StageResult("report", state)], tmp_path, 1.0)
+    line = "in plain DVC: dvc status --with-deps report; dvc metrics show data/report/metrics\n"
+    assert out.getvalue().endswith(line) == (state == "ran" and not all_ran)
 
 
 def test_the_plan_says_why(tmp_path: Path) -> None:

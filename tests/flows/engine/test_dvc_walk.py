@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 
 from flows.engine.dvc_walk import copy_hashed_files, list_hashed_files
 from flows.engine.plan import PlanError
+from tests import repository
 from tests.flows.engine.toy import Toy
-from tests.repository import ROOT, files
+from tests.repository import ROOT
 
 pytestmark = pytest.mark.usefixtures("plain_commands")
 
@@ -167,7 +168,7 @@ def test_a_folder_without_data_is_hashed_as_empty(toy: Toy, raw: Path) -> None:
 def test_pages_that_explain_a_folder_are_no_data() -> None:
     """Of those that git has, no README.md of raw data, of rewards or of environments is hashed."""
     for folder in ("data/raw", "rewards", "environments"):
-        pages = {*files(f"{folder}/**/README.md")}
+        pages = {*repository.files(f"{folder}/**/README.md")}
         hashed = {*list_hashed_files(ROOT, ROOT / folder)}
         assert pages
         assert not pages & hashed
