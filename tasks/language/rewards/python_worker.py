@@ -40,11 +40,12 @@ def main(file: str, name: str) -> None:
     used = _Used()
     function, reply = load_reward_function(file, name)
     parent.tell(0, {**reply, **used.files()})
-    while function is not None:
+    reward = None if function is None else RewardFunction(function, file, name)
+    while reward is not None:
         call = calls.get()
         # for C code, during which `_receive_calls_until_closed` cannot run
         signal.setitimer(signal.ITIMER_REAL, call["seconds"] + SLACK)
-        reply = compute_function_rewards(function, file, call["prompts"], call["responses"], call["columns"])
+        reply = reward.compute(call["prompts"], call["responses"], call["columns"])
         signal.setitimer(signal.ITIMER_REAL, 0)
         parent.tell(call["call"], {**reply, **used.files()})
 
@@ -146,36 +147,80 @@ def load_reward_function(file: str, name: str) -> tuple[Reward | None, Reply]:
     return function, {}
 
 
-def compute_function_rewards(
-    function: Reward, file: str, prompts: list[str], responses: list[str], columns: Mapping[str, list[Any]]
-) -> Reply:
-    """The responses' rewards (`values`, null where none applies), or an `error`; `at` says which response it is about.
+class RewardFunction:
+    """The function, called with texts; or with conversations, where it was written for those that TRL hands over."""
 
-    `raised` is there where the function itself raised the error. Each call finds Python's own random numbers in the
-    same state.
-    """
-    available = {**columns, "prompts": prompts, "responses": responses, "completions": responses}
-    random.seed(0)
-    try:
-        parameters = [
-            parameter
-            for parameter in inspect.signature(function).parameters.values()
-            if parameter.kind is not parameter.VAR_POSITIONAL
-        ]
-        named = {parameter.name: parameter for parameter in parameters if parameter.kind is not parameter.VAR_KEYWORD}
-        lacking = [
-            name for name, parameter in named.items() if parameter.default is parameter.empty and name not in available
-        ]
-        if lacking:
-            names = ", ".join(["prompts", "responses", *columns])
-            return {"error": f"it asks for {lacking[0]}; there are {names}"}
-        rest = len(named) < len(parameters)
-        arguments = {
-            name: [*available[name]] for name in available if name in named or (rest and name != "completions")
-        }
-        return convert_returned_values(function(**arguments), len(prompts))
-    except BaseException as error:
-        return {"error": _format_exception(HOME / file, error), "raised": True}
+    def __init__(self, function: Reward, file: str, name: str) -> None:
+        self.function = function
+        self.file = file
+        self.name = name
+        self.takes_turns: bool | None = None  # not known before a call has succeeded
+
+    def compute(self, prompts: list[str], responses: list[str], columns: Mapping[str, list[Any]]) -> Reply:
+        """The responses' rewards (`values`, null where none applies), or an `error`; `at` says which response it is
+        about.
+
+        `raised` is there where the function itself raised the error.
+        """
+        reply, error = self._call(prompts, responses, columns, bool(self.takes_turns))
+        if self.takes_turns is None and isinstance(error, IndexError):  # of an empty text, which tells nothing
+            _, error = self._call(prompts, [text or " " for text in responses], columns, False)
+        if self.takes_turns is None and _is_text_read_as_turns(error):
+            texts_error = reply["error"]
+            reply, error = self._call(prompts, responses, columns, True)
+            if "error" in reply:
+                return {**reply, "error": f"{texts_error}; with TRL's conversations: {reply['error']}"}
+            self.takes_turns = True
+            print(f"{self.file}:{self.name}: gets completions and prompts as lists of turns, as in TRL", flush=True)
+        elif "values" in reply and self.takes_turns is None:
+            self.takes_turns = False
+        return reply
+
+    def _call(
+        self, prompts: list[str], responses: list[str], columns: Mapping[str, list[Any]], as_turns: bool
+    ) -> tuple[Reply, BaseException | None]:
+        """The reply, and what the function raised if it asks for `completions`.
+
+        Each call finds Python's own random numbers in the same state.
+        """
+        available = {**columns, "prompts": prompts, "responses": responses, "completions": responses}
+        if as_turns:
+            available["prompts"] = [[{"role": "user", "content": text}] for text in prompts]
+            available["completions"] = [[{"role": "assistant", "content": text}] for text in responses]
+        random.seed(0)
+        arguments: dict[str, Any] = {}
+        try:
+            parameters = [
+                parameter
+                for parameter in inspect.signature(self.function).parameters.values()
+                if parameter.kind is not parameter.VAR_POSITIONAL
+            ]
+            named = {
+                parameter.name: parameter for parameter in parameters if parameter.kind is not parameter.VAR_KEYWORD
+            }
+            lacking = [
+                name
+                for name, parameter in named.items()
+                if parameter.default is parameter.empty and name not in available
+            ]
+            if lacking:
+                names = ", ".join(["prompts", "responses", *columns])
+                return {"error": f"it asks for {lacking[0]}; there are {names}"}, None
+            rest = len(named) < len(parameters)
+            arguments = {
+                name: [*available[name]] for name in available if name in named or (rest and name != "completions")
+            }
+            return convert_returned_values(self.function(**arguments), len(prompts)), None
+        except BaseException as error:
+            return {"error": _format_exception(HOME / self.file, error), "raised": True}, (
+                error if "completions" in arguments else None
+            )
+
+
+def _is_text_read_as_turns(error: BaseException | None) -> bool:
+    """Whether it comes of `completion[0]["content"]`, or of `.get("content")`, where `completion` is a text."""
+    asked_for_key = isinstance(error, TypeError) and str(error).startswith("string indices must be integers")
+    return asked_for_key or (isinstance(error, AttributeError) and error.name == "get" and isinstance(error.obj, str))
 
 
 def convert_returned_values(returned: Any, count: int) -> Reply:

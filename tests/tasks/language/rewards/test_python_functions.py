@@ -43,6 +43,53 @@ def test_what_a_function_may_be(make, text, expected):
     assert function.worker.process.poll() is None
 
 
+TRL = """
+def f(prompts, completions, answer, **columns):
+    asked = [prompt[-1]["content"] for prompt in prompts]
+    contents = [completion[0]["content"] for completion in completions]
+    return [len(question) + len(content) / 10 for question, content in zip(asked, contents)]
+"""
+
+
+@pytest.mark.parametrize("text", [TRL, TRL.replace('["content"]', '.get("content")')])
+def test_a_function_for_conversations_of_trl_gets_them(make, capfd, text):
+    """The questions have 4, 4 and 6 characters."""
+    function = make(text)
+    assert values(function) == pytest.approx([4.1, 4.2, 6.3])
+    assert values(function) == pytest.approx([4.1, 4.2, 6.3]), "and again"
+    assert values(function, [""]) == [4.0]
+    said = "rewards/mine.py:f: gets completions and prompts as lists of turns, as in TRL"
+    assert capfd.readouterr().err.count(said) == 1
+
+
+def test_an_empty_answer_as_the_first_tells_nothing_of_the_form(make):
+    function = make("def f(completions): return [len(one[0]['content']) for one in completions]")
+    assert values(function, ["", "bb"]) == [0, 2]
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        (TRL.replace("len(content)", "gone"), "TRL's conversations: rewards/mine.py:5: NameError: name"),
+        ("def f(responses, answer): return [one['x'] for one in answer]", "TypeError: string indices must be integers"),
+        ("def f(completions): return [one[5].upper() for one in completions]", "IndexError: string index out of range"),
+    ],
+)
+def test_what_a_function_for_texts_or_conversations_raises_is_told(make, text, error):
+    with pytest.raises(DataError) as stopped:
+        values(make(text))
+    assert error in str(stopped.value)
+    assert ("TRL" in str(stopped.value)) == ("TRL" in error)
+
+
+def test_a_function_that_has_read_texts_always_gets_texts(make):
+    """A fault of later answers is no sign of another form: a policy must not be trained by two."""
+    function = make("def f(completions): return [one['content'] if 'x' in one else len(one) for one in completions]")
+    assert values(function) == [1, 2, 3]
+    with pytest.raises(DataError, match=r"mine\.py:1: TypeError: string indices must be integers, not 'str' \(for"):
+        values(function, ["x", "bb"])
+
+
 RETURNED = {
     "[1.0, 2.0]": "expected a list of 3 numbers or None, one for each response; got 2",
     "1.0": "expected a list of 3 numbers or None, one for each response; got 1.0 (float)",
