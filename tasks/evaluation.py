@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 from transformers.utils import logging
 
 from tasks.algorithms.common.errors import TrainingError
@@ -22,6 +23,8 @@ from tasks.language.configs.evaluate import EvaluateConfig
 from tasks.language.data import test_sets
 from tasks.language.evaluate import Models
 from tasks.language.rewards import reward_model_files
+from tasks.language.rewards.answers import find_marked_answer
+from tasks.language.tables.evaluation import Generations
 from tasks.language.tables.problems import Problems
 from tasks.language.training import starting_model
 from tasks.stage import read_section
@@ -33,7 +36,9 @@ SHARES = (
     "timed_out",
     "unjudged",
     "ended",
+    "gold",
     "steps",
+    "manner",
     "pair",
 )  # how the names begin of what is shown in percent
 DOWNLOADED = ("*.safetensors", "*.json", "*.model", "*.txt", "*.jinja")  # from the hub: no pickles, no code
@@ -88,6 +93,7 @@ def evaluate_checkpoint(arguments: argparse.Namespace) -> Mapping[str, Any]:
             "`posttrain run problems` first"
         )
     all_problems = test_sets.read_or_fetch_test_problems(config, arguments.problems_folder, arguments.data or Path())
+    tracking.announce_phase(f"loading {arguments.model}")
     loaded = load_or_fetch_models(arguments.model, arguments.revision, arguments.reward_model)
     problems = evaluate.select_fitting_problems(config, loaded, all_problems)
     tables.write_table(Problems, problems, out / "asked.parquet")
@@ -96,14 +102,29 @@ def evaluate_checkpoint(arguments: argparse.Namespace) -> Mapping[str, Any]:
     return measures
 
 
+def format_answer_counts(generations: pd.DataFrame, max_new_tokens: int) -> str:
+    """How many of the greedy answers were cut off, mark no final answer, or are empty."""
+    greedy = generations[generations["temperature"] == 0]
+    empty = greedy["response"].str.strip() == ""
+    counts = [f"{(~greedy['ended']).sum()} cut off at max_new_tokens {max_new_tokens}"]
+    if "strict" in greedy:
+        unmarked = greedy["response"].map(find_marked_answer).isna() & ~empty
+        counts.append(f"{unmarked.sum()} without a marked final answer (#### or \\boxed{{}})")
+    return ", ".join([*counts, f"{empty.sum()} empty"])
+
+
 def iterate_measure_lines(measures: Mapping[str, Any]) -> Iterator[str]:
-    """A line for each measure of the greedy answers, with its interval."""
-    for name, value in measures.items():
-        if isinstance(value, dict) and (name.endswith("_greedy") or name == "reference_loss"):
-            share = name.startswith(SHARES)
-            low, mean, high = (100 * value[key] if share else value[key] for key in ("low", "mean", "high"))
-            unit = " %" if share else ""
-            yield f"{name.replace('_greedy', ''):<16}{mean:8.2f}{unit}  ({low:.2f} to {high:.2f})"
+    """A table of the measures of the greedy answers with their intervals, after a line on what each of them means."""
+    shown = [name for name in evaluate.ESTIMATES if name in measures and name.endswith(("_greedy", "reference_loss"))]
+    for name in shown:
+        yield f"{name.removesuffix('_greedy')}: {evaluate.ESTIMATES[name]}"
+    yield f"{'measure':<16}{'mean':>8}    95 % interval over problems"
+    for name in shown:
+        value = measures[name]
+        share = name.startswith(SHARES)
+        low, mean, high = (100 * value[key] if share else value[key] for key in ("low", "mean", "high"))
+        unit = " %" if share else "  "
+        yield f"{name.removesuffix('_greedy'):<16}{mean:8.2f}{unit}  {low:.2f} to {high:.2f}"
 
 
 def build_evaluation_parser(module: str, description: str) -> argparse.ArgumentParser:
@@ -150,10 +171,10 @@ def main() -> None:
     arguments = parse_arguments(sys.argv[1:])
     metrics = arguments.out / "evaluation.json"
     measures = run_recorded_evaluation(evaluate_checkpoint, arguments, str(arguments.data or "data/problems"), metrics)
-    print(
-        f"{arguments.model}: {measures['asked']} test problem{'s' if measures['asked'] != 1 else ''}, greedy "
-        "answers, 95 % intervals"
-    )
+    count = f"{measures['asked']} test problem{'s' if measures['asked'] != 1 else ''}"
+    generations = tables.read_table(Generations, arguments.out / "generations.parquet")
+    counts = format_answer_counts(generations, build_evaluate_config(arguments).max_new_tokens)
+    print(f"{arguments.model}: greedy answers to {count}: {counts}")
     print("\n".join(iterate_measure_lines(measures)))
     print(f"all measures: {metrics}; answers: {arguments.out / 'generations.parquet'}")
 

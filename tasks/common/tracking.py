@@ -150,6 +150,7 @@ def _ends_within_line(path: Path) -> bool:
 Recorder = StageRun | RecordsFile
 _recorder: ContextVar[Recorder | None] = ContextVar("recorder", default=None)
 _part: ContextVar[tuple[int, int]] = ContextVar("part", default=(0, 1))
+_phase: ContextVar[str] = ContextVar("phase", default="")
 
 
 @contextmanager
@@ -162,6 +163,7 @@ def record_stage_run(flow: str, stage: str, params: Mapping[str, object], metric
     with _print_recording_faults():
         recorder = _open_recorder(flow, stage, params)
     token = _recorder.set(recorder)
+    _phase.set("")
     metrics: bytes | None = None
     waiting = False
     try:
@@ -251,7 +253,8 @@ def iterate_with_progress(items: Iterable[T], total: int, every: float = 0.5, be
                 with Path(path).open("a") as file:
                     file.write(line + "\n")
             else:
-                print(f"step {step}/{steps}", file=sys.stderr, flush=True)
+                phase = _phase.get()
+                print(f"{phase}{': ' if phase else ''}step {step}/{steps}", file=sys.stderr, flush=True)
 
 
 def _select_shown_measure(item: object) -> dict[str, str]:
@@ -270,6 +273,13 @@ def show_progress_as_part(index: int, parts: int) -> Iterator[None]:
         yield
     finally:
         _part.reset(token)
+
+
+def announce_phase(name: str) -> None:
+    """Print what a stage does from now on, where its progress goes to standard error; progress then has this name."""
+    if _recorder.get() is not None and "POSTTRAIN_PROGRESS" not in os.environ:
+        _phase.set(name)
+        print(name, file=sys.stderr, flush=True)
 
 
 def record_metrics(row: Row, step: int) -> None:

@@ -180,6 +180,7 @@ def evaluate_on_test_set(
         best = select_best_temperature(chosen) if chosen else None
         drawn = _iterate_scored_answers(config, loaded, verifier if answered else None, test_set, best)
         generations = pd.DataFrame(list(drawn))
+    tracking.announce_phase("scoring")
     tables.write_table(Generations, generations, out / "generations.parquet")
     tracking.record_table(generations[generations["temperature"] == 0].head(50), "greedy.json")
 
@@ -244,6 +245,7 @@ def score_candidate_temperatures(
     """Strict accuracy of one answer to the validation problems `validation_set`, by candidate temperature."""
     encoded = _encode_prompts(loaded, validation_set)
     counts = {t: config.validation_samples if t else 1 for t in config.candidates}
+    tracking.announce_phase("choosing the temperature")
     drawn = chain.from_iterable(_sample_answers(config, loaded, encoded, k, t) for t, k in counts.items())
     with tracking.show_progress_as_part(0, 2):
         batches = list(
@@ -282,10 +284,7 @@ def _iterate_scored_answers(
     graded = judging.can_apply_rubric(test_set)
     read = judging.can_judge_manner(test_set)
     starts = range(0, len(test_set), config.batch_size)
-    drawn = chain.from_iterable(
-        _sample_answers(config, loaded, encoded, config.samples if temperature else 1, temperature)
-        for temperature in temperatures
-    )
+    drawn = chain.from_iterable(_answer_at_temperature(config, loaded, encoded, t) for t in temperatures)
     batch_positions = ((temperature, first) for temperature in temperatures for first in starts)
     with tracking.show_progress_as_part(
         *((0, 1) if best is None else (1, 2))
@@ -315,6 +314,13 @@ def _iterate_scored_answers(
                     **(judging.score_manner_and_gold(problem, text, ended) if read else {}),
                     **{name: float(values[row]) for name, values in scores.items()},
                 }
+
+
+def _answer_at_temperature(
+    config: EvaluateConfig, loaded: Models, encoded: list[list[int]], temperature: float
+) -> Iterator[rollouts.Rollouts]:
+    tracking.announce_phase(f"sampled answers at temperature {temperature:g}" if temperature else "greedy answers")
+    return _sample_answers(config, loaded, encoded, config.samples if temperature else 1, temperature)
 
 
 def _sample_answers(

@@ -49,7 +49,44 @@ def test_a_model_alone_is_judged_into_the_same_tables(made, place):
     assert json.loads((place / "out/evaluation.json").read_text()) == found
     assert pd.read_parquet(place / "out/measures.parquet")["problem_id"].nunique() == 2
     lines = list(evaluation.iterate_measure_lines(found))
-    assert any(line.startswith("strict ") and " %" in line for line in lines)
+    head = next(at for at, line in enumerate(lines) if line.startswith("measure "))
+    assert any(line.startswith("strict ") and " %" in line for line in lines[head:])
+    assert [line.split(":")[0] for line in lines[:head]] == [line.split()[0] for line in lines[head + 1 :]]
+    assert "ended: Of the greedy answers, the share that the end token closed within the length limit." in lines
+
+
+def test_answers_that_cannot_be_right_are_counted():
+    """Of the greedy ones; an empty answer is none without a mark, and where no right answers are known nothing is
+    looked for.
+    """
+    rows = [
+        ("2 + 2 = 4\n#### 4", True, 0.0),
+        ("so \\boxed{4}", True, 0.0),
+        ("it is 4", True, 0.0),
+        ("2 + 2 =", False, 0.0),
+        (" ", True, 0.0),
+        ("", False, 1.0),
+    ]
+    table = pd.DataFrame(rows, columns=["response", "ended", "temperature"])
+    counted = "1 cut off at max_new_tokens 9, 2 without a marked final answer (#### or \\boxed{}), 1 empty"
+    assert evaluation.format_answer_counts(table.assign(strict=False), 9) == counted
+    assert evaluation.format_answer_counts(table, 9) == "1 cut off at max_new_tokens 9, 1 empty"
+
+
+def test_the_phases_are_named_on_standard_error(made, place, empty_mlflow, monkeypatch, capsys):
+    """The greedy answers come first, and each temperature by itself."""
+    (place / "mlruns").mkdir()
+    shutil.copy(empty_mlflow, place / "mlruns/mlflow.db")
+    for name in ("MLFLOW_RUN_ID", "POSTTRAIN_RECORDS", "POSTTRAIN_PROGRESS"):
+        monkeypatch.delenv(name, raising=False)
+    model = str(made / "pretrained")
+    monkeypatch.setattr(sys, "argv", ["evaluation", model, "--data", "test.jsonl", "--out", "out"])
+    evaluation.main()
+    said = capsys.readouterr()
+    phases = [f"loading {model}", "greedy answers", "sampled answers at temperature 1", "scoring"]
+    assert [line for line in said.err.splitlines() if line in phases] == phases
+    assert "greedy answers: step 1/2\n" in said.err
+    assert said.out.startswith(f"{model}: greedy answers to 2 test problems: ")
 
 
 @pytest.mark.parametrize("known", [0, 1, 2])

@@ -1,5 +1,6 @@
 """`posttrain evaluate` with benchmark suites: it takes the place of the command without them."""
 
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -44,8 +45,10 @@ def evaluate(
     options += [f"--suites={suites.absolute()}"] if suites is not None else []
     numbers = {"problems": problems, "samples": samples, "max-new-tokens": max_new_tokens, "batch-size": batch_size}
     numbers["shots"] = shots
+    short = re.sub(r"(@\w{8})\w*", r"\1", suite)  # as commits are shown
+    source = Path("suites", re.sub(r"[^\w-]+", "-", short))  # each choice of suites has a folder, by default
     return model_commands.run_model_evaluation(
-        find_root(), "tasks.extensions.suites.evaluation", model, revision, Path("suites"), out, options, numbers
+        find_root(), "tasks.extensions.suites.evaluation", model, revision, source, out, options, numbers
     )
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tasks import evaluation
+from tasks.common import tracking
 from tasks.common.errors import ConfigError
 from tasks.evaluation import NUMBERS
 from tasks.extensions.suites import benchmarks, evaluating, pages, reading, results
@@ -49,9 +50,11 @@ def run_suites(arguments: argparse.Namespace) -> Mapping[str, Any]:
         )
         for name, cell in cells.items()
     }
+    tracking.announce_phase(f"loading {arguments.model}")
     loaded = evaluation.load_or_fetch_models(arguments.model, arguments.revision, None)
     measures = {}
     for name, (problems, examples) in suites.items():
+        tracking.announce_phase(name)
         measures[name] = evaluating.evaluate_on_suite(
             name,
             Path(arguments.model).name,

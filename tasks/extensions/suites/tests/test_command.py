@@ -16,10 +16,12 @@ def test_suites_are_named_to_the_process_that_asks_them(tmp_path, monkeypatch):
     monkeypatch.setattr(model_commands, "run_module_in_terminal", lambda _, *arguments: started.append(arguments) or 0)
     (tmp_path / "model").mkdir()
     command.evaluate(str(tmp_path / "model"), suite="math500,aime24", suites=tmp_path, shots=4, samples=8)
+    command.evaluate(str(tmp_path / "model"), suite=f"math500@{40 * '5'}")
     command.evaluate(str(tmp_path / "model"), data=tmp_path / "test.jsonl")
-    [options, others] = started
+    [options, again, others] = started
     assert {"--suite=math500,aime24", f"--suites={tmp_path}", "--shots=4", "--samples=8"} < {*options}
-    assert "--out=mlruns/evaluations/model-suites" in options
+    assert "--out=mlruns/evaluations/model-suites-math500-aime24" in options
+    assert "--out=mlruns/evaluations/model-suites-math500-55555555" in again, "which leaves the other results as they are"
     assert (options[0], others[0]) == ("tasks.extensions.suites.evaluation", "tasks.evaluation")
 
 
