@@ -21,7 +21,7 @@ def test_suites_are_named_to_the_process_that_asks_them(tmp_path, monkeypatch):
     [options, again, others] = started
     assert {"--suite=math500,aime24", f"--suites={tmp_path}", "--shots=4", "--samples=8"} < {*options}
     assert "--out=mlruns/evaluations/model-suites-math500-aime24" in options
-    assert "--out=mlruns/evaluations/model-suites-math500-55555555" in again, "which leaves the other results as they are"
+    assert "--out=mlruns/evaluations/model-suites-math500-55555555" in again, "beside the others"
     assert (options[0], others[0]) == ("tasks.extensions.suites.evaluation", "tasks.evaluation")
 
 
