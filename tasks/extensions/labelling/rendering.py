@@ -10,17 +10,19 @@ from functools import lru_cache
 
 from markdown_it import MarkdownIt
 from markdown_it.renderer import RendererProtocol
+from markdown_it.rules_block import StateBlock
 from markdown_it.token import Token
 from markdown_it.utils import EnvType, OptionsDict
 
 from tasks.extensions.labelling.formulas import add_formula_rules
+from tasks.language.rewards.answers import ANSWER_LINE
 
 MOST = 20_000  # characters of a text that is rendered; a longer one is shown as it is
 
 
 @lru_cache(maxsize=1024)
 def render_markdown_html(text: str, breaks: bool = True) -> str:
-    """A text as HTML; with `breaks` its lines stay lines."""
+    """A text as HTML; with `breaks`, as answers are rendered, lines stay lines and `#### 12` is no heading."""
     if len(text) > MOST:
         return f"<pre>{html.escape(text)}</pre>"
     rendered: str = _build_markdown_parser(breaks).render(text)
@@ -32,11 +34,29 @@ def _build_markdown_parser(breaks: bool) -> MarkdownIt:
     markdown = MarkdownIt("commonmark", {"html": False, "breaks": breaks, "maxNesting": 20}).enable("table")
     markdown.disable(["image", "autolink"])
     add_formula_rules(markdown)
+    if breaks:
+        interrupts = {"alt": ["paragraph", "reference", "blockquote", "list"]}
+        markdown.block.ruler.before("heading", "answer_line", _parse_answer_line, interrupts)
     for cell in ("th_open", "td_open"):
         markdown.add_render_rule(cell, _render_table_cell)
     markdown.add_render_rule("link_open", _render_link)
     markdown.add_render_rule("link_close", _render_link)
     return markdown
+
+
+def _parse_answer_line(state: StateBlock, start: int, end: int, silent: bool) -> bool:
+    """A line by which rewards and accuracies read the final answer is a paragraph that shows its signs."""
+    line = ANSWER_LINE.match(state.src, state.bMarks[start])
+    if line is None:
+        return False
+    if not silent:
+        state.push("paragraph_open", "p", 1)
+        inline = state.push("inline", "", 0)
+        inline.content = line[0].strip()
+        inline.children = []
+        state.push("paragraph_close", "p", -1)
+        state.line = start + 1
+    return True
 
 
 def _render_link(

@@ -94,6 +94,27 @@ def test_markdown_reads_as_it_is_meant():
     assert tags == ["h1", "p", "br", "em", "ul", "li", "li", "table", "thead", "tr", "th", "tbody", "tr", "td"]
 
 
+@pytest.mark.parametrize(
+    ("text", "html"),
+    [
+        ("3 + 4 = 7\n#### 7", "<p>3 + 4 = 7</p>\n<p>#### 7</p>\n"),
+        ("####7", "<p>####7</p>\n"),
+        ("- 3 + 4\n#### 7", "<ul>\n<li>3 + 4</li>\n</ul>\n<p>#### 7</p>\n"),
+        ("> 3 + 4\n#### 7", "<blockquote>\n<p>3 + 4</p>\n</blockquote>\n<p>#### 7</p>\n"),
+        ("#### 7\n---", "<p>#### 7</p>\n<hr />\n"),
+        ("> #### 7", "<blockquote>\n<h4>7</h4>\n</blockquote>\n"),
+        ("```\n#### 7\n```", "<pre><code>#### 7\n</code></pre>\n"),
+        ("### 7", "<h3>7</h3>\n"),
+    ],
+)
+def test_a_line_that_the_rules_read_as_the_answer_shows_its_signs(text, html):
+    assert render_markdown_html(text) == html
+
+
+def test_guidelines_have_headings_of_four_signs():
+    assert render_markdown_html("#### Ties", breaks=False) == "<h4>Ties</h4>\n"
+
+
 def test_a_link_is_its_text_and_its_address():
     assert render_markdown_html("see [here](https://a.example/?a=1&b)") == (
         '<p>see <span class="link">here</span> <code>https://a.example/?a=1&amp;b</code></p>\n'
