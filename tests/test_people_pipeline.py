@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tasks.common import mlflow_database, tables
+from tasks.extensions.labelling.command import read_wanted_judgements
 from tasks.language.tables.responses import Responses
 from tests import prefect_server
 from tests.clone import Clone, states
@@ -65,6 +66,7 @@ def test_the_loop_of_judging_and_training(clone: Clone) -> None:
     first = clone.posttrain("run", "language")
     assert states(first) == {"ran": BEFORE, "paused": BELOW}
     assert first["preferences"]["reason"] == "waiting for 20 more: posttrain label"
+    assert read_wanted_judgements(clone.root, "pairwise") == 20
     assert not any("FAILED" in of for of in statuses(clone).values())
     assert statuses(clone)["preferences"] == {"KILLED"}
 

@@ -42,6 +42,7 @@ def build_parser() -> argparse.ArgumentParser:
     serve.add_argument("--gold", type=Path)
     serve.add_argument("--items", type=int)
     serve.add_argument("--overlap", type=int, required=True)
+    serve.add_argument("--wanted", type=int, help="judgements that the pipeline waits for")
     serve.add_argument("--repeats", type=float, required=True)
     serve.add_argument("--seed", type=int, required=True)
     serve.add_argument("--host", required=True)
@@ -162,17 +163,19 @@ def run_label_server(
 
     gold = GOLD if any(item.gold is not None for item in items) else 0.0
     assignment = Assignment(items, AssignmentSettings(options.seed, options.overlap, gold, options.repeats, GAP))
-    session = Session(writer, assignment, token)
+    session = Session(writer, assignment, token, options.wanted)
     app = build_label_app(
         session,
         token,
         guard.list_allowed_hosts(options.host),
-        lambda: build_statistics_context(writer.record, assignment),
+        lambda: build_statistics_context(writer.record, assignment, session.compute_pipeline_progress()),
     )
-    progress = assignment.compute_total_progress(writer.record)
+    progress = session.compute_pipeline_progress()
+    waiting = " that the pipeline waits for" if progress else ""
+    progress = progress or assignment.compute_total_progress(writer.record)
     print(
-        f"{len(items)} items of mode {options.mode}; {progress.done} of {progress.wanted} judgements are in "
-        f"{writer.path}"
+        f"{len(items)} items of mode {options.mode}; {progress.done} of {progress.wanted} judgements{waiting} are in "
+        f"{writer.path.parent if waiting else writer.path}"
     )
     for name in guard.list_printed_hosts(options.host):
         print(f"http://{name}:{listener.getsockname()[1]}/?token={token}")

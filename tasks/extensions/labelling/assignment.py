@@ -100,7 +100,7 @@ class Assignment:
         judgements = self._list_own_judgements(record, person)
         done = len({line.item for line in judgements} & set(self._wanted))
         left = len(self._list_open_items(record, judgements, person, self._group_judges_by_item(record)))
-        return Progress(done, done + left, self._estimate_seconds_left(record, judgements, left))
+        return Progress(done, done + left, self.estimate_seconds_left(record, judgements, left))
 
     def compute_total_progress(self, record: JudgementRecord) -> Progress:
         """Of all people: each item wants `overlap` of them."""
@@ -108,7 +108,7 @@ class Assignment:
         overlap = self.settings.overlap
         done = sum(min(overlap, len(counts.get(item, ()))) for item in self._wanted)
         wanted = overlap * len(self._wanted)
-        return Progress(done, wanted, self._estimate_seconds_left(record, [], wanted - done))
+        return Progress(done, wanted, self.estimate_seconds_left(record, [], wanted - done))
 
     def _list_own_judgements(self, record: JudgementRecord, person: str) -> list[Judgement]:
         return [line for line in record.judgements if line.person == person and line.item in self.items]
@@ -170,9 +170,10 @@ class Assignment:
         text = "\n".join((str(self.settings.seed), *parts))  # no part has a line end
         return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
 
-    def _estimate_seconds_left(
+    def estimate_seconds_left(
         self, record: JudgementRecord, judgements: Sequence[Judgement], left: int
     ) -> float | None:
+        """How long so many more judgements take, at the pace of these, or of all where there are none."""
         durations = [line.seconds for line in judgements or record.judgements if line.seconds > 0]  # 0: not known
         share = max(0.01, 1 - self.settings.gold * bool(self._gold) - self.settings.repeats)
         return median(durations) * left / share if durations else None

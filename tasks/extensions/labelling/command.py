@@ -7,13 +7,14 @@ the command.
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Literal, NoReturn
+from typing import Annotated, Any, Literal, NoReturn
 
 import typer
 
 from flows.console import completion as tab
 from flows.engine import server_guard
-from flows.params.files import ParameterError, find_root
+from flows.params.checking import load_config_classes, parse_and_check_configs
+from flows.params.files import PARAMS, ParameterError, find_root, parse_params, read_text
 from flows.running import WrongUseError, convert_errors_to_wrong_use
 
 PORT = 4300
@@ -108,8 +109,18 @@ def label(
     ]
     numbers += [f"--items={items}"] if items is not None else []
     numbers += [f"--gold={gold.absolute()}"] if gold is not None else []
+    wanted = read_wanted_judgements(root, mode)
+    numbers += [f"--wanted={wanted}"] if wanted is not None else []
     os.environ[VARIABLE] = token
     _exec_labelling_module(root, "serve", f"--record={record}", f"--mode={mode}", *source, *numbers)
+
+
+def read_wanted_judgements(root: Path, mode: Mode) -> int | None:
+    """How many judgements the pipeline waits for by params.yaml; None where it reads none of the folder's."""
+    configs = parse_and_check_configs(parse_params(read_text(root / PARAMS)), load_config_classes(root), {})
+    config: Any = configs["solutions" if mode == "steps" else "preferences"]
+    sources = [config.source] if mode == "steps" else config.sources
+    return config.minimum if "people" in sources and Path(config.judgements) == RECORDS else None
 
 
 def _build_source_options(root: Path, arena: tuple[str, str] | None, file: Path | None) -> list[str]:

@@ -35,8 +35,9 @@ def _build_markdown_parser(breaks: bool) -> MarkdownIt:
     markdown.disable(["image", "autolink"])
     add_formula_rules(markdown)
     if breaks:
-        interrupts = {"alt": ["paragraph", "reference", "blockquote", "list"]}
-        markdown.block.ruler.before("heading", "answer_line", _parse_answer_line, interrupts)
+        markdown.block.ruler.before(
+            "heading", "answer_line", _parse_answer_line, {"alt": ["paragraph", "reference", "blockquote", "list"]}
+        )
     for cell in ("th_open", "td_open"):
         markdown.add_render_rule(cell, _render_table_cell)
     markdown.add_render_rule("link_open", _render_link)

@@ -4,6 +4,7 @@ The guard stands before all of them.
 """
 
 from collections.abc import Callable, Collection
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -154,6 +155,7 @@ def _build_turn_payload(environment: Environment, turn: LabelTurn) -> dict[str, 
         "done": progress.done,
         "wanted": progress.wanted,
         "seconds_left": progress.seconds_left,
+        "pipeline": turn.pipeline and asdict(turn.pipeline),
     }
     if shown is None:
         return {**payload, "mode": "", "html": environment.get_template("done.html.j2").render(done=progress.done)}

@@ -7,12 +7,14 @@ whether its judgement was saved may send it again: it is known by its ticket.
 import hmac
 import secrets
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from threading import RLock
 
 from tasks.extensions.labelling.assignment import Assignment, Progress, Shown
 from tasks.extensions.labelling.item_view import convert_value_to_item_order
+from tasks.language.judgements.judged_pairs import select_counted_judgements
 from tasks.language.judgements.judgement_log import Writer
 from tasks.language.judgements.lines import Flag, Item, Judgement, Skip, Undo, Value, find_value_fault
 
@@ -34,16 +36,20 @@ class LabelTurn:
     value: Value | None
     undo: str | None  # the judgement that the person can take back
     progress: Progress
+    pipeline: Progress | None
 
 
 class Session:
-    """All people's judging of one assignment. `key` is a secret that outlives the process."""
+    """All people's judging of one assignment. `key` is a secret that outlives the process; `wanted` is how many
+    judgements the pipeline waits for, None if for none.
+    """
 
-    def __init__(self, writer: Writer, assignment: Assignment, key: str) -> None:
+    def __init__(self, writer: Writer, assignment: Assignment, key: str, wanted: int | None = None) -> None:
         self.writer = writer
         self.record = writer.record
         self.assignment = assignment
         self._key = key.encode()
+        self._wanted = wanted
         self._lock = RLock()
         self._seeing: dict[str, tuple[str, float]] = {}  # the item that each person sees, and since when
 
@@ -117,6 +123,19 @@ class Session:
                 self._record_new_item(assigned)
                 self.writer.append(Flag(item=item, person=person, reason=reason, at=format_current_time()))
 
+    def compute_pipeline_progress(self, judgements: Sequence[Judgement] = ()) -> Progress | None:
+        """Of the judgements that the pipeline waits for, counted as its stage counts them, in all files of the record:
+        solutions where steps are judged. None if it waits for none. The time left is at the pace of `judgements`.
+        """
+        if self._wanted is None:
+            return None
+        if any(item.mode == "steps" for item in self.assignment.items.values()):
+            done = len({line.item for line in self.record.judgements if line.mode == "steps"})
+        else:
+            done = len(select_counted_judgements(self.record))
+        left = max(0, self._wanted - done)
+        return Progress(done, self._wanted, self.assignment.estimate_seconds_left(self.record, judgements, left))
+
     def _start_turn(self, person: str, shown: Shown | None, value: Value | None) -> LabelTurn:
         ticket = ""
         self._seeing.pop(person, None)
@@ -127,7 +146,8 @@ class Session:
             line for line in self.record.judgements if line.person == person and line.item in self.assignment.items
         ]
         progress = self.assignment.progress(self.record, person)
-        return LabelTurn(shown, ticket, value, judgements[-1].judgement if judgements else None, progress)
+        pipeline = self.compute_pipeline_progress(judgements)
+        return LabelTurn(shown, ticket, value, judgements[-1].judgement if judgements else None, progress, pipeline)
 
     def _make_ticket(self, drawn: str, person: str, item: str, repeat: int) -> str:
         """A judgement's id: drawn by lot, and bound to who judges what for which time, in a way that a page cannot

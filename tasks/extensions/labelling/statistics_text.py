@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tasks.common.estimates import Estimate
-from tasks.extensions.labelling.assignment import Assignment
+from tasks.extensions.labelling.assignment import Assignment, Progress
 from tasks.extensions.labelling.measures.statistics import JudgementStatistics, Statistics, compute_judgement_statistics
 from tasks.extensions.labelling.measures.strengths import Strength
 from tasks.language.judgements.judgement_log import JudgementRecord
@@ -26,12 +26,15 @@ MEASURES = {
 }
 
 
-def build_statistics_context(record: JudgementRecord, assignment: Assignment) -> dict[str, Any]:
-    """All that the statistics page shows."""
+def build_statistics_context(
+    record: JudgementRecord, assignment: Assignment, pipeline: Progress | None
+) -> dict[str, Any]:
+    """All that the statistics page shows; `pipeline` is the progress of what the pipeline waits for, if it does."""
     summary = compute_judgement_statistics(record)
-    progress = assignment.compute_total_progress(record)
+    progress = pipeline or assignment.compute_total_progress(record)
     return {
         "progress": progress,
+        "waits": pipeline is not None,
         "left": _format_duration(progress.seconds_left) if progress.seconds_left else "",
         "found": summary,
         "hours": _format_duration(summary.hours * 3600),

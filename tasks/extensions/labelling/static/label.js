@@ -112,8 +112,9 @@ function show(found, saved) {
   told = found;
   root.innerHTML = found.html; // made by the server; the page's policy lets nothing in it act
   fault("");
-  by("bar").max = Math.max(found.wanted, 1);
-  by("bar").value = found.done;
+  const { done, wanted } = found.pipeline ?? found;
+  by("bar").max = Math.max(wanted, 1);
+  by("bar").value = done;
   by("progress").textContent = progress(found);
   document.querySelector("footer").hidden = false;
   for (const button of document.querySelectorAll("footer button")) button.hidden = !found.mode && button.id !== "undo";
@@ -128,10 +129,25 @@ function show(found, saved) {
   say(`${saved} ${progress(found)}`.trim());
 }
 
-function progress({ done, wanted, seconds_left: left }) {
-  if (!wanted) return "";
-  const minutes = Math.ceil((left ?? 0) / 60);
-  return `${done} of ${wanted}${left && done < wanted ? `, about ${minutes} min left` : ""}`;
+function progress({ done, wanted, seconds_left: left, pipeline }) {
+  if (pipeline && pipeline.done >= pipeline.wanted) {
+    const more = wanted - done;
+    return `${number(pipeline.wanted)} are enough${more ? `; ${number(more)} more can be judged` : ""}`;
+  }
+  if (pipeline) return `${count(pipeline)} that the pipeline waits for${time(pipeline.seconds_left)}`;
+  return wanted ? count({ done, wanted }) + time(done < wanted && left, " left") : "";
+}
+
+function count({ done, wanted }) {
+  return `${number(done)} of ${number(wanted)}`;
+}
+
+function number(value) {
+  return value.toLocaleString("en");
+}
+
+function time(seconds, word = "") {
+  return seconds ? `, about ${Math.ceil(seconds / 60)} min${word}` : "";
 }
 
 // A better answer that is being written outlives a reload.

@@ -56,12 +56,17 @@ def some(mode, count=6):
 
 
 @contextmanager
-def serving(folder, items, settings=QUIET):
+def serving(folder, items, settings=QUIET, wanted=None):
     """A client of a server over a record in `folder`; opened again it goes on."""
     with Writer(Path(folder) / "people.jsonl") as writer:
         assignment = Assignment(items, settings)
-        session = Session(writer, assignment, TOKEN)
-        app = build_label_app(session, TOKEN, LOOPBACK, lambda: build_statistics_context(writer.record, assignment))
+        session = Session(writer, assignment, TOKEN, wanted)
+        app = build_label_app(
+            session,
+            TOKEN,
+            LOOPBACK,
+            lambda: build_statistics_context(writer.record, assignment, session.compute_pipeline_progress()),
+        )
         yield TestClient(app, base_url="http://127.0.0.1:4300", headers={HEADER: TOKEN})
 
 

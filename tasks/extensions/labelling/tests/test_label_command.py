@@ -8,8 +8,10 @@ import pytest
 
 from flows import cli
 from flows.engine.dvc_lock import Entry
+from flows.params.files import parse_params
 from tasks.extensions.labelling import __main__ as label
 from tasks.extensions.labelling import command
+from tests.repository import ROOT
 
 
 @pytest.fixture
@@ -20,6 +22,7 @@ def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
         (tmp_path / "data" / stage).mkdir(parents=True)
         (tmp_path / "data" / stage / "table.parquet").touch()
     monkeypatch.setattr(command, "find_root", lambda: tmp_path)
+    monkeypatch.setattr(command, "read_wanted_judgements", lambda root, mode: {"steps": 30}.get(mode))
     entries: dict[str, Entry] = {
         name: {"outs": [{"path": f"data/{name.replace('@', '/')}", "md5": "0" * 32}]}
         for name in ("responses", "evaluate@sft", "evaluate@grpo")
@@ -71,6 +74,42 @@ def test_every_option_arrives(started: list[list[str]], tmp_path: Path) -> None:
         "command": "serve", "record": Path("data/raw/judgements/anna.jsonl"), "mode": "ranking", "file": tmp_path / "mine.jsonl",  # noqa: E501
         "gold": tmp_path / "gold.jsonl", "items": 7, "overlap": 3, "repeats": 0.2, "seed": 5, "host": "0.0.0.0", "port": 4399,  # noqa: E501
     }  # fmt: skip
+
+
+def test_the_page_learns_how_many_judgements_the_pipeline_waits_for(started: list[list[str]]) -> None:
+    assert given(started, "--mode", "steps")["wanted"] == 30
+    assert given(started)["wanted"] is None
+
+
+@pytest.mark.parametrize(
+    ("edits", "pairs", "steps"),
+    [
+        ({}, None, None),
+        ({"preferences": {"source": "people", "judgements": "data/raw/judgements", "minimum": 25}}, 25, None),
+        ({"preferences": {"source": "people", "judgements": "data/raw/judgements/anna.jsonl"}}, None, None),
+        ({"preferences": {"source": "mixture", "judgements": "data/raw/judgements"}}, None, None),
+        (
+            {
+                "preferences": {
+                    "source": "mixture",
+                    "judgements": "data/raw/judgements",
+                    "mixture": {"annotator": 0.5, "people": 0.5, "files": 0.0, "hub": 0.0},
+                }
+            },
+            40,
+            None,
+        ),
+        ({"solutions": {"source": "people", "judgements": "data/raw/judgements", "minimum": 7}}, None, 7),
+    ],
+)
+def test_the_pipeline_waits_by_params(
+    edits: dict[str, dict[str, object]], pairs: int | None, steps: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    params = parse_params((ROOT / "params.yaml").read_text())
+    edited = {**params, **{name: {**params[name], **values} for name, values in edits.items()}}
+    monkeypatch.setattr(command, "parse_params", lambda text: edited)
+    assert command.read_wanted_judgements(ROOT, "pairwise") == command.read_wanted_judgements(ROOT, "edit") == pairs
+    assert command.read_wanted_judgements(ROOT, "steps") == steps
 
 
 def test_an_arena_is_between_two_stages(started: list[list[str]]) -> None:

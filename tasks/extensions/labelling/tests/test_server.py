@@ -11,7 +11,11 @@ import pytest
 
 from tasks.extensions.labelling.guard import HEADER
 from tasks.extensions.labelling.tests.pages import QUIET, TOKEN, call, item, judge, serving, some
+from tasks.language.judgements import judged_pairs
 from tasks.language.judgements.judgement_log import read_judgement_record
+from tasks.language.judgements.lines import PairwiseValue
+from tasks.language.steps import people as steps_people
+from tests.tasks.language import judged
 
 VALUES = {
     "pairwise": {"strength": "a slightly better"},
@@ -278,6 +282,36 @@ def test_skip_and_flag_are_lines(tmp_path):
     found = read_judgement_record(tmp_path)
     assert [line.reason for line in found.flags] == ["no <b>sense</b>"]
     assert [line.item for line in found.skips] == [told["item"]]
+
+
+def test_progress_is_of_what_the_pipeline_waits_for_in_all_files_of_the_record(tmp_path):
+    """The stage counts a pair for each person, and neither gold items nor repeats."""
+    items = [*some("pairwise", 6), *(item("pairwise", 10 + n, gold={"strength": "tie"}) for n in range(3))]
+    others = item("pairwise", 9)
+    judged.write(tmp_path / "bert.jsonl", [others, judged.judgement(others, PairwiseValue(strength="tie"), "bert")])
+    with serving(tmp_path, items, replace(QUIET, gold=0.5, repeats=0.3), wanted=3) as client:
+        told = call(client, "/next", person="anna")
+        assert told["pipeline"] == {"done": 1, "wanted": 3, "seconds_left": pytest.approx(30.0)}
+        while told["mode"]:
+            told = judge(client, told, {"strength": "tie"}, seconds=3.0)
+        assert told["pipeline"] == {"done": 7, "wanted": 3, "seconds_left": 0.0}
+        assert "7 of 3 that the pipeline waits for" in client.get("/statistics").text
+    record = read_judgement_record(tmp_path)
+    assert len(record.judgements) > len(judged_pairs.select_counted_judgements(record)) == 7
+
+
+def test_solutions_are_counted_once_whoever_judges_their_steps(tmp_path):
+    with serving(tmp_path, some("steps", 3), wanted=2) as client:
+        for person, counted in (("anna", 1), ("bert", 1), ("anna", 2)):
+            told = judge(client, call(client, "/next", person=person), {"labels": [1, -1]}, person)
+            assert told["pipeline"]["done"] == counted
+            assert counted == len(steps_people.collect_judged_solutions(read_judgement_record(tmp_path)))
+
+
+def test_without_a_pipeline_that_waits_progress_is_of_the_items(tmp_path):
+    with serving(tmp_path, some("pairwise")) as client:
+        assert call(client, "/next", person="anna")["pipeline"] is None
+        assert "0 of 12</span>" in client.get("/statistics").text
 
 
 def test_two_people_at_once_share_items_and_lose_nothing(tmp_path):
