@@ -19,6 +19,16 @@ KEYS = {"Enter": ("Enter", 13, "\r"), "Escape": ("Escape", 27, ""), "Backspace":
 ARROWS = {"ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40}
 
 
+# whether a field is as wide as the hint that stands in it
+SHOWS_HINT = """selector => {
+  const field = document.querySelector(selector), style = getComputedStyle(field);
+  const pen = document.createElement("canvas").getContext("2d");
+  pen.font = `${style.fontSize} ${style.fontFamily}`;
+  const inside = field.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight);
+  return field.placeholder !== "" && pen.measureText(field.placeholder).width < inside;
+}"""
+
+
 class Browser:
     """A browser with a profile in `folder`; it ends with the `with` block."""
 

@@ -90,7 +90,8 @@ const several = place => {
   const values = [...new Set(data.problems.map(problem => problem[place]))].sort((a, b) => a.localeCompare(b, "en", {numeric: true}));
   return values.length > 1 ? [["", "all"], ...values.filter(Boolean).map(value => [value, value])] : null;
 };
-const search = make("input", {type: "search", placeholder: "words of the problem or answer", "aria-label": "Find words", oninput: () => set("words")(search.value)});
+const hint = "words of the problem or answer";
+const search = make("input", {type: "search", placeholder: hint, size: hint.length, "aria-label": "Find words", oninput: () => set("words")(search.value)});
 const tools = make("div", {class: "tools"}, select("Policy", data.policies.map((name, place) => [String(place), name]), state.policy, set("policy")));
 const compared = data.policies.length > 1;
 const offered = Object.entries(kinds).filter(([name]) => (compared || !["gained", "lost"].includes(name)) && (reward >= 0 || name !== "reward")).map(([name, [text]]) => [name, text]);

@@ -110,6 +110,7 @@ def test_answers_are_read_filtered_and_sorted(tab, tmp_path):
     assert tab.value(ROWS) == 1
     for width in (390, 1600):
         tab.screen(width, 900)
+        assert tab.value(f"({browser.SHOWS_HINT})('input[type=search]')"), width
         assert tab.value("document.documentElement.scrollWidth <= window.innerWidth"), width
 
 

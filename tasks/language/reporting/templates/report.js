@@ -47,7 +47,8 @@ const sideBySide = (data, place) => {
     if (found.length > shown.length) list.append(make("button", {onclick: () => { state.shown += SHOWN; draw(); }}, `Show ${Math.min(SHOWN, found.length - shown.length)} more`));
   };
   const set = name => value => { state[name] = value; state.shown = SHOWN; draw(); };
-  const search = make("input", {type: "search", placeholder: "words of the problem or answer", "aria-label": "Find words", oninput: () => set("words")(search.value)});
+  const hint = "words of the problem or answer";
+  const search = make("input", {type: "search", placeholder: hint, size: hint.length, "aria-label": "Find words", oninput: () => set("words")(search.value)});
   const everyone = make("input", {type: "checkbox", onchange: () => set("everyone")(everyone.checked)});
   const tools = make("div", {class: "tools"},
     select("Policy", (others.length ? others : [data.baseline]).map(name => [name, name]), state.policy, set("policy")),
