@@ -36,6 +36,7 @@ lint: developer
 # The documentation as a site, in site/; a page or a link that is not there fails.
 docs: developer
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "site/index.html opens from the folder; with search: $(BIN)/python -m http.server -d site -b 127.0.0.1 8000"
 
 # Blocks of measured numbers against their result files; --write makes them again.
 claims: developer
