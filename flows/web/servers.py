@@ -2,14 +2,14 @@
 they are elsewhere.
 """
 
+import json
 import os
 import shlex
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
-from urllib.parse import quote, urlencode
 
 from rich.console import Console
 
@@ -17,6 +17,7 @@ from flows.console.summary import format_relative_path, read_log_tail
 from flows.engine import mlflow_client, mlflow_run_lookup, server_guard
 from flows.engine.dvc_repository import PlanError
 from flows.engine.server_guard import GuardedServer, find_free_port
+from flows.lineage import registered_models
 from flows.orchestration import server, server_keeper
 from tasks.common import mlflow_address, mlflow_database
 
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 
 LOOK_SECONDS = 0.5  # between two looks whether a page has ended
 PIPELINES = f"tags.`{mlflow_run_lookup.PREFIX}flow` != ''"  # MLflow's search for runs of whole flows
+VIEW = "posttrain"  # the name under which MLflow keeps the table of pipeline runs
+COLUMNS = 12  # of metrics in that table
+RECENT = 20  # runs, of which the newest with headline metrics gives the columns
 QUIET = {"DO_NOT_TRACK": "1", "MLFLOW_DISABLE_TELEMETRY": "true"}
 
 
@@ -85,13 +89,38 @@ def run_web_servers(root: Path, console: Console, port: int | None = None) -> in
 
 
 def _build_mlflow_url_fragment(client: "MlflowClient") -> str:
-    """The end of the address that opens MLflow at the table of pipeline runs of the flow that ran last; "" before the
-    first run.
+    """The end of the address that opens MLflow at the table of pipeline runs of the flow that ran last, with its
+    headline metrics as columns; "" before the first run.
+
+    MLflow reads a table's filter and columns from a tag of the experiment that the address names, and without the type
+    of work it would open a page of traces.
     """
     experiments = [experiment.experiment_id for experiment in client.search_experiments()]
-    newest = client.search_runs(experiments, PIPELINES, order_by=["attributes.start_time DESC"], max_results=1)
-    query = urlencode({"searchFilter": PIPELINES}, quote_via=quote)
-    return f"#/experiments/{newest[0].info.experiment_id}/runs?{query}" if newest else ""
+    newest = client.search_runs(experiments, PIPELINES, order_by=["attributes.start_time DESC"], max_results=RECENT)
+    if not newest:
+        return ""
+    experiment = newest[0].info.experiment_id
+    runs = [run for run in newest if run.info.experiment_id == experiment]
+    metrics = next(filter(None, (select_headline_metrics(run.data.metrics) for run in runs)), [])
+    columns = [f"metrics.`{metric}`" for metric in metrics]
+    view = {"searchFilter": PIPELINES, "selectedColumns": ["attributes.`Models`", "attributes.`Dataset`", *columns]}
+    client.set_experiment_tag(experiment, f"mlflow.sharedViewState.{VIEW}", json.dumps(view))
+    return f"#/experiments/{experiment}/runs?viewStateShareKey={VIEW}&workflowType=machine_learning"
+
+
+def select_headline_metrics(metrics: Iterable[str]) -> list[str]:
+    """Of a pipeline run's metrics, at most COLUMNS that a person compares first: every policy's first measure, then
+    its second, without the ends of intervals.
+    """
+    ranks = dict[str, int]()
+    for metric in metrics:
+        measure = metric.partition("/")[2]
+        starts = [rank for rank, start in enumerate(registered_models.HEADLINE) if measure.startswith(start)]
+        if metric.endswith(registered_models.UNITS):
+            ranks[metric] = 0
+        elif starts and not metric.endswith(("/low", "/high")):
+            ranks[metric] = starts[0]
+    return sorted(ranks, key=lambda metric: (ranks[metric], metric))[:COLUMNS]
 
 
 def _build_mlflow_env_and_print_address(root: Path, console: Console) -> dict[str, str] | None:

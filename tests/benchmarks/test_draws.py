@@ -71,8 +71,8 @@ def test_each_draw_has_a_row_and_each_policy_its_other_kinds():
     [
         (
             (0.90, 0.90, 0.90),
-            "grpo has the most right answers of the methods and beats SFT continued on worked problems of the same pool "
-            "(of two such controls, each draw counts the one with more right answers): +6.0 (+6.0 to +6.0) points, with",
+            "grpo has the most right answers of the methods and beats SFT continued on worked problems of the same "
+            "pool (of two such controls, each draw counts the one with more right answers): +6.0 (+6.0 to +6.0)",
         ),
         ((0.86, 0.88, 0.90), "grpo has the most right answers of the methods and cannot be told from SFT continued"),
         ((0.82, 0.82, 0.82), "grpo has the most right answers of the methods and is below SFT continued"),

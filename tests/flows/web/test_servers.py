@@ -11,7 +11,6 @@ import urllib.error
 import urllib.request
 from io import StringIO
 from pathlib import Path
-from urllib.parse import parse_qsl
 
 import pytest
 from mlflow import MlflowClient
@@ -61,13 +60,24 @@ def test_mlflow_opens_at_the_table_of_pipeline_runs_of_the_flow_that_ran_last(tm
         experiment = client.create_experiment(flow, artifact_location=str(tmp_path))
         client.create_run(experiment, start_time=started, tags={"posttrain.flow": flow})
         client.create_run(experiment, start_time=started + 5, tags={"posttrain.stage": "report"})
-    address, _, query = servers._build_mlflow_url_fragment(client).partition("?")
     agents = client.get_experiment_by_name("agents")
     assert agents is not None
-    assert address == f"#/experiments/{agents.experiment_id}/runs"
-    [(name, search)] = parse_qsl(query)
-    assert name == "searchFilter"
-    assert [run.data.tags["posttrain.flow"] for run in client.search_runs([agents.experiment_id], search)] == ["agents"]
+    [newest] = client.search_runs([agents.experiment_id], servers.PIPELINES)
+    for metric in ("dqn/balance/return", "dqn/balance/return/low", "dqn/seconds"):
+        client.log_metric(newest.info.run_id, metric, 0.5)
+    assert servers._build_mlflow_url_fragment(client) == (
+        f"#/experiments/{agents.experiment_id}/runs?viewStateShareKey=posttrain&workflowType=machine_learning"
+    )
+    view = json.loads(client.get_experiment(agents.experiment_id).tags["mlflow.sharedViewState.posttrain"])
+    shown = client.search_runs([agents.experiment_id], view["searchFilter"])
+    assert [run.data.tags["posttrain.flow"] for run in shown] == ["agents"]
+    assert view["selectedColumns"] == ["attributes.`Models`", "attributes.`Dataset`", "metrics.`dqn/balance/return`"]
+
+
+def test_headline_columns_are_each_policys_first_measure_and_then_its_second() -> None:
+    metrics = ["dpo/lenient_greedy", "dpo/strict_greedy", "sft/strict_greedy", "sft/strict_greedy/low", "sft/tokens"]
+    assert servers.select_headline_metrics(metrics) == ["dpo/strict_greedy", "sft/strict_greedy", "dpo/lenient_greedy"]
+    assert len(servers.select_headline_metrics(f"policy{seed}/strict_greedy" for seed in range(40))) == 12
 
 
 def test_a_port_that_is_asked_for_is_taken_or_refused() -> None:
