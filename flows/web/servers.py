@@ -103,7 +103,7 @@ def _build_mlflow_url_fragment(client: "MlflowClient") -> str:
     runs = [run for run in newest if run.info.experiment_id == experiment]
     metrics = next(filter(None, (select_headline_metrics(run.data.metrics) for run in runs)), [])
     columns = [f"metrics.`{metric}`" for metric in metrics]
-    view = {"searchFilter": PIPELINES, "selectedColumns": ["attributes.`Models`", "attributes.`Dataset`", *columns]}
+    view = {"searchFilter": PIPELINES, "selectedColumns": ["attributes.`Models`", *columns]}
     client.set_experiment_tag(experiment, f"mlflow.sharedViewState.{VIEW}", json.dumps(view))
     return f"#/experiments/{experiment}/runs?viewStateShareKey={VIEW}&workflowType=machine_learning"
 

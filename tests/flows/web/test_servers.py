@@ -71,7 +71,7 @@ def test_mlflow_opens_at_the_table_of_pipeline_runs_of_the_flow_that_ran_last(tm
     view = json.loads(client.get_experiment(agents.experiment_id).tags["mlflow.sharedViewState.posttrain"])
     shown = client.search_runs([agents.experiment_id], view["searchFilter"])
     assert [run.data.tags["posttrain.flow"] for run in shown] == ["agents"]
-    assert view["selectedColumns"] == ["attributes.`Models`", "attributes.`Dataset`", "metrics.`dqn/balance/return`"]
+    assert view["selectedColumns"] == ["attributes.`Models`", "metrics.`dqn/balance/return`"]
 
 
 def test_headline_columns_are_each_policys_first_measure_and_then_its_second() -> None:
