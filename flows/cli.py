@@ -23,7 +23,6 @@ from flows import (
     check_command,
     clean_command,
     model_commands,
-    preset_command,
     running,
     scaling_commands,
     serve_command,
@@ -36,6 +35,7 @@ from flows.console import completion as tab
 from flows.console.summary import PlainConsole, print_stage_plan
 from flows.engine.stage_types import StageResult
 from flows.params.files import PARAMS, ParameterError, find_root
+from flows.recipes import preset_command, use_command
 from flows.running import WrongUseError
 from tasks.common import run_environment
 from tasks.common.terminal import escape_control_characters, message
@@ -262,6 +262,7 @@ COMMANDS: tuple[Callable[..., Any], ...] = (
     status,
     check_command.check,
     preset_command.preset,
+    use_command.use,
     explain,
     serve_command.serve,
     ui,
@@ -284,7 +285,7 @@ COMMANDS: tuple[Callable[..., Any], ...] = (
     *chain.from_iterable(module.COMMANDS for module in import_extension_modules("command")),
 )
 PANELS = {  # heading of `posttrain --help`: the commands below it
-    "Run": ("run", "status", "check", "preset", "explain", "serve"),
+    "Run": ("run", "status", "check", "preset", "use", "explain", "serve"),
     "Look at results": ("ui", "runs", "compare", "chat", "evaluate", "export"),
     "Where a number comes from": ("lineage", "audit", "verify", "accept"),
     "Many runs": ("sweep", "apply"),

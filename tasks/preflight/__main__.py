@@ -16,7 +16,7 @@ from typing import Any
 
 from tasks.common.config import Config
 from tasks.common.errors import StageError
-from tasks.preflight import extensions, trials, user_files
+from tasks.preflight import extensions, previews, trials, user_files
 from tasks.preflight.data import POLICIES
 from tasks.stage import PARAMS, read_section
 
@@ -55,9 +55,16 @@ def read_preflight_sections(params: Path = PARAMS) -> dict[str, Config]:
 
 
 def iterate_language_checks(
-    section_configs: Mapping[str, Any], stages: Collection[str], colours: bool, durations: Mapping[str, str]
+    section_configs: Mapping[str, Any],
+    stages: Collection[str],
+    colours: bool,
+    durations: Mapping[str, str],
+    try_out: bool = True,
 ) -> Iterator[str]:
-    """All that can be said, a line each; most of it needs a tokenizer, which a run from scratch makes first."""
+    """All that can be said, a line each; most of it needs a tokenizer, which a run from scratch makes first.
+
+    Without `try_out` neither the user's model nor rewards in Python are run.
+    """
     from tasks.language.data import chat
     from tasks.language.training.supervised import encode_demonstration
     from tasks.memory import sources
@@ -66,14 +73,14 @@ def iterate_language_checks(
     at_work = {name.partition("@")[0] for name in stages}
     if not at_work.intersection((*SECTIONS, *PAIRWISE, *POLICIES, *extensions.map_extension_sections_to_modules())):
         return
-    if section_configs["pretrained"].init != "scratch":
+    if try_out and section_configs["pretrained"].init != "scratch":
         yield from model_trial.iterate_model_trial_lines(section_configs["pretrained"])
     sampled = examples.load_prompt_examples(section_configs) if at_work.intersection(POLICIES) else []
     tested = examples.load_test_examples(section_configs) if "evaluate" in at_work else []
     shown = examples.load_demonstration_examples(section_configs)
     compared = examples.load_pair_examples(section_configs)
     yield from examples.iterate_test_leakage_lines(shown, compared, sampled, tested)
-    for section in POLICIES:
+    for section in POLICIES if try_out else ():
         if section in at_work:
             yield from rewards.iterate_reward_trial_lines(section, section_configs[section], sampled)
     loaded = _load_tokenizer_and_context(section_configs["pretrained"])
@@ -163,17 +170,29 @@ def main() -> None:
     parser.add_argument(
         "--durations", type=json.loads, default={}, help="JSON: how long each stage is expected to take"
     )
+    parser.add_argument(
+        "--preview", action="append", default=[], help="show rows of files of this kind, and run nothing of the user's"
+    )
     arguments = parser.parse_args()
     try:
         section_configs = read_preflight_sections(arguments.params)
         for line in user_files.iterate_user_file_checks(section_configs, arguments.stages, later=not arguments.needed):
             print(line, flush=True)
-        if not arguments.data:
-            for line in chain(
+        colours = sys.stdout.isatty()
+        checks: Iterator[str] = iter(())
+        if arguments.preview:  # nothing of the user's is run
+            checks = chain(
+                previews.iterate_preview_lines(arguments.preview, section_configs),
+                iterate_language_checks(section_configs, arguments.stages, colours, arguments.durations, try_out=False),
+                previews.iterate_memory_lines(section_configs, arguments.stages),
+            )
+        elif not arguments.data:
+            checks = chain(
                 trials.iterate_environment_trial_lines(arguments.params, arguments.stages),
-                iterate_language_checks(section_configs, arguments.stages, sys.stdout.isatty(), arguments.durations),
-            ):
-                print(line, flush=True)
+                iterate_language_checks(section_configs, arguments.stages, colours, arguments.durations),
+            )
+        for line in checks:
+            print(line, flush=True)
     except StageError as error:
         print(json.dumps(str(error)) if arguments.data else f"posttrain: {error}", file=sys.stderr)
         raise SystemExit(2) from None

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from flows import preset_command
 from flows.params import checking, rules
-from flows.preset_command import choose_theme, extract_first_sentence, find_next_command, list_presets_by_theme
+from flows.recipes import preset_command
+from flows.recipes.preset_command import choose_theme, extract_first_sentence, find_next_command, list_presets_by_theme
 from tests.flows.toy_pipeline import TYPES, call, make_pipeline
 from tests.repository import ROOT
 
