@@ -45,8 +45,8 @@ def read_curve(file: Path) -> list[dict[str, float]]:
 def list_curve_changes(rows: Sequence[Mapping[str, float]]) -> list[str]:
     """Such as `reward 0.41 -> 0.78`: the first columns of interest, at the first tenth of the steps and at the last."""
     names = dict.fromkeys(key for row in rows for key in row)
-    own = [name for name in names if name.startswith(REWARD) and name.removeprefix(REWARD) not in BUILT_IN]
-    chosen = [*own, *(name for name in COLUMNS if name in names)][:CHANGES]
+    users = [name for name in names if name.startswith(REWARD) and name.removeprefix(REWARD) not in BUILT_IN]
+    chosen = [*users, *(name for name in COLUMNS if name in names)][:CHANGES]
     changes = [f"{name} {format_change([row[name] for row in rows if name in row])}" for name in chosen]
     return [*changes, f"{len(rows)} steps"] if changes else []
 

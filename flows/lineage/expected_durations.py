@@ -15,6 +15,8 @@ TYPICAL = Path(__file__).with_name("typical_durations.json")  # written by `pyth
 START = 2.5  # seconds of a stage that does nothing: its process, its imports, its records
 SIMILAR = 3.0  # a run here with up to so many times more or less work is a better guide than the measured run
 MODEL = ("pretrained.width", "pretrained.layers")
+# A section, its usual source, and the stages whose work is what another source has.
+OWN_DATA = (("demonstrations", "problems", ("sft",)), ("preferences", "annotator", ("reward_model", "dpo")))
 
 # What a stage's time is in proportion to, by its name without the branch; any other takes what it took.
 WORK: Mapping[str, tuple[str, ...]] = {
@@ -68,25 +70,36 @@ def load_typical_run() -> TypicalRun:
 def expect_stage_durations(root: Path, stages: Iterable[str], params: Mapping[str, Any]) -> dict[str, ExpectedDuration]:
     """How long each of `stages` will take with `params`, the content of params.yaml.
 
-    Stages of which nothing is known are left out. Of a stage that trains or samples a model of the user's own, only
+    Stages of which nothing is known are left out. Of a stage that works on a model or on data of the user's own, only
     runs here say how long it takes.
     """
     names = list(stages)
     last_runs = read_last_stage_runs(root, names)
     typical = load_typical_run()
     work = select_work_params(params)
-    own_model = params.get("pretrained", {}).get("init", "scratch") != "scratch"
+    unknown = list_unmeasured_stages(params)
     expected: dict[str, ExpectedDuration] = {}
     for name in names:
         run = last_runs.get(name)
         factor = compute_work_factor(name, _read_numbers(run.params), work) if run else 0.0
-        measured = None if own_model and {*MODEL} & {*get_work_keys(name)} else find_typical_seconds(name, typical)
+        measured = None if name.partition("@")[0] in unknown else find_typical_seconds(name, typical)
         if run and (measured is None or 1 / SIMILAR <= factor <= SIMILAR):
             expected[name] = ExpectedDuration(scale_seconds(run.seconds, factor), measured_here=True)
         elif measured is not None:
             factor = compute_work_factor(name, typical.params, work)
             expected[name] = ExpectedDuration(scale_seconds(measured, factor), measured_here=False)
     return expected
+
+
+def list_unmeasured_stages(params: Mapping[str, Any]) -> set[str]:
+    """The stages that work on a model or on files of the user's own, of which the measured run says nothing."""
+    stages: set[str] = set()
+    if params.get("pretrained", {}).get("init", "scratch") != "scratch":
+        stages |= {stage for stage, keys in WORK.items() if {*MODEL} & {*keys}}
+    for section, usual, learners in OWN_DATA:
+        if params.get(section, {}).get("source", usual) != usual:
+            stages |= {*learners}
+    return stages
 
 
 def find_typical_seconds(stage: str, typical: TypicalRun) -> float | None:

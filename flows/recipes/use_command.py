@@ -78,9 +78,7 @@ def recognize_files(root: Path, files: Sequence[Path], kind: str) -> list[Recipe
     names = []
     for file in files:
         path = file.absolute()
-        if not path.is_relative_to(root):
-            raise ParameterError(f"{file}: outside {root}, where no change of it is noticed; expected a file inside")
-        names.append(path.relative_to(root).as_posix())
+        names.append((path.relative_to(root) if path.is_relative_to(root) else path).as_posix())
     command = [sys.executable, "-m", "tasks.preflight.recognition", f"--as={kind}", "--", *names]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -123,8 +121,9 @@ def format_whole_duration(root: Path, stages: Sequence[str], params: str) -> str
     seconds = sum(duration.seconds for duration in expected.values())
     spread = SpeedCalibration().spread
     words = format_duration_range(seconds / spread, seconds * spread)
-    without = f", without {', '.join(unknown)}, which have not run here yet" if unknown else ""
-    return f"time: about {words} for all {len(stages)} stages{without}"
+    if not unknown:
+        return f"time: about {words} for all {len(stages)} stages"
+    return f"time: about {words} and what {', '.join(unknown)} take, which have not run on such data here"
 
 
 def format_changes(root: Path, before: str, text: str, dry_run: bool) -> Iterator[str]:

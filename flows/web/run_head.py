@@ -168,10 +168,9 @@ def format_gain_spread(root: Path, params: Mapping[str, Any], sections: Sequence
             clauses.append(f"{name} {statistics.fmean(gains):+.1f} points on average ({spread})")
     against = "the better control" if len(held_against) > 1 else held_against[0] if held_against else ""
     count = len(measured["draws"])
-    own = "" if params.get("seed") not in range(count) else ", of which this seed is one"
-    return (
-        f"Over {count} measured draws of these params{own}, against {against}: {'; '.join(clauses)}." if clauses else ""
-    )
+    seed_drawn = "" if params.get("seed") not in range(count) else ", of which this seed is one"
+    beginning = f"Over {count} measured draws of these params{seed_drawn}, against {against}: "
+    return f"{beginning}{'; '.join(clauses)}." if clauses else ""
 
 
 def extract_params_sections(params: str, names: Iterable[str]) -> str:

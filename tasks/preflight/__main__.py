@@ -55,16 +55,9 @@ def read_preflight_sections(params: Path = PARAMS) -> dict[str, Config]:
 
 
 def iterate_language_checks(
-    section_configs: Mapping[str, Any],
-    stages: Collection[str],
-    colours: bool,
-    durations: Mapping[str, str],
-    try_out: bool = True,
+    section_configs: Mapping[str, Any], stages: Collection[str], colours: bool, durations: Mapping[str, str]
 ) -> Iterator[str]:
-    """All that can be said, a line each; most of it needs a tokenizer, which a run from scratch makes first.
-
-    Without `try_out` neither the user's model nor rewards in Python are run.
-    """
+    """All that can be said, a line each; most of it needs a tokenizer, which a run from scratch makes first."""
     from tasks.language.data import chat
     from tasks.language.training.supervised import encode_demonstration
     from tasks.memory import sources
@@ -73,14 +66,14 @@ def iterate_language_checks(
     at_work = {name.partition("@")[0] for name in stages}
     if not at_work.intersection((*SECTIONS, *PAIRWISE, *POLICIES, *extensions.map_extension_sections_to_modules())):
         return
-    if try_out and section_configs["pretrained"].init != "scratch":
+    if section_configs["pretrained"].init != "scratch":
         yield from model_trial.iterate_model_trial_lines(section_configs["pretrained"])
     sampled = examples.load_prompt_examples(section_configs) if at_work.intersection(POLICIES) else []
     tested = examples.load_test_examples(section_configs) if "evaluate" in at_work else []
     shown = examples.load_demonstration_examples(section_configs)
     compared = examples.load_pair_examples(section_configs)
     yield from examples.iterate_test_leakage_lines(shown, compared, sampled, tested)
-    for section in POLICIES if try_out else ():
+    for section in POLICIES:
         if section in at_work:
             yield from rewards.iterate_reward_trial_lines(section, section_configs[section], sampled)
     loaded = _load_tokenizer_and_context(section_configs["pretrained"])
@@ -183,7 +176,6 @@ def main() -> None:
         if arguments.preview:  # nothing of the user's is run
             checks = chain(
                 previews.iterate_preview_lines(arguments.preview, section_configs),
-                iterate_language_checks(section_configs, arguments.stages, colours, arguments.durations, try_out=False),
                 previews.iterate_memory_lines(section_configs, arguments.stages),
             )
         elif not arguments.data:

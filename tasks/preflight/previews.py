@@ -51,7 +51,8 @@ def describe_size(learned: int, held_out: int) -> str:
     if not held_out:
         return f"{rows}, none of them held out: the run works, and says nothing of how well it does on new rows"
     points = min(HALF_WIDTH / held_out**0.5, 100.0)
-    interval = f"a share measured on the {held_out:,} held out has a 95 % interval of up to ±{points:.0f} points"
+    of_rows = f"{held_out:,} held-out row{'s' * (held_out != 1)}"
+    interval = f"a share measured on {of_rows} has a 95 % interval of up to ±{points:.0f} points"
     if points > 20:
         return f"{rows}: enough to see that everything runs, too few to compare policies; {interval}"
     if points > 7:

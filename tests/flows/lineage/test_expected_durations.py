@@ -76,6 +76,17 @@ def test_of_a_model_of_ones_own_only_runs_here_say_anything(last_runs: dict[str,
     assert expect("sft", pretrained={"init": "directory"}) == (2.5 + 2 * 20, True)
 
 
+def test_of_data_of_ones_own_only_runs_here_say_anything(last_runs: dict[str, PastStageRun]) -> None:
+    names = ["sft", "dpo", "code"]
+    typical = {"sft": 1.0, "dpo": 2.0, "code": 3.0}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(expected_durations, "load_typical_run", lambda: TypicalRun(typical, {}))
+        own = {"demonstrations": {"source": "files"}, "preferences": {"source": "people"}}
+        assert expect_stage_durations(Path(), names, own) == {"code": (3.0, False)}
+        usual = {"demonstrations": {"source": "problems"}, "preferences": {"source": "annotator"}}
+        assert expect_stage_durations(Path(), names, usual).keys() == {*names}
+
+
 def test_all_stages_of_the_default_flows_have_a_duration_and_all_keys_exist() -> None:
     keys = {key for keys in WORK.values() for key in keys}
     assert set(select_work_params(VALUES)) == keys
