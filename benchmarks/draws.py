@@ -163,15 +163,14 @@ def headline(result: Mapping[str, Any]) -> str:
     change, _ = paired_intervals.student_t_interval([compute_gain_over_control(result, draw, right) for draw in draws])
     verdict = "beats" if change.low > 0 else "is below" if change.high < 0 else "cannot be told from"
     paid, _ = paired_intervals.student_t_interval([compute_gain_over_control(result, draw, gold) for draw in draws])
-    bounds = f"{-100 * paid.high:.1f} to {-100 * paid.low:.1f}"
-    lost = f" It has {-100 * paid.mean:.1f} ({bounds}) points of right answers less than "
+    lost = " Beyond chance it has fewer right answers than that control."
     return (
         f"Over {len(draws)} draws of data, models and test problems, {right} has the most right answers of the methods "
         f"and {verdict} SFT continued on worked problems of the same pool (of two such controls, each draw counts the "
         f"one with more right answers): {format_points(change)} points, with the 95 % interval. {gold} "
         "has the most gold answers, which are right, show the reference's steps, name each result and say nothing "
         f"else: {100 * means[GOLD][gold]:.0f} %, where SFT has {100 * means[GOLD][baseline]:.0f} %."
-        f"{lost + 'that control.' if paid.high < 0 else ''}\n"
+        f"{lost if paid.high < 0 else ''}\n"
     )
 
 

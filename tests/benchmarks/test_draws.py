@@ -90,7 +90,7 @@ def test_the_headline_counts_against_the_better_control(grpo, said):
         "grpo has the most gold answers, which are right, show the reference's steps, name each result and say nothing "
         "else: 44 %, where SFT has 41 %."
     ) in headline
-    paid = " It has 2.0 (2.0 to 2.0) points of right answers less than that control.\n"
+    paid = " Beyond chance it has fewer right answers than that control.\n"
     assert headline.endswith(paid) == ("is below" in said)
 
 

@@ -62,7 +62,8 @@ def test_a_first_run_prints_each_stage_and_leaves_the_report(done: tuple[Path, s
     assert lines[0].endswith("; logs: mlruns/logs")
     assert "problems  running" in lines
     assert [line.split()[0] for line in lines if line.split()[1:2] == ["ran"]][:2] == ["problems", "sft"]
-    assert lines[-4].startswith("5 ran in ")
+    assert lines[-5].startswith("5 ran in ")
+    assert lines[-4] == "in plain DVC: dvc status --with-deps report; dvc metrics show data/report/metrics"
     assert lines[-3:] == ["report: report.html", "report: report.md", "lineage: lineage.html"]
     assert all(character.isprintable() or character == "\n" for character in printed)
     page = (root / "report.html").read_text()

@@ -46,7 +46,7 @@ def write(tmp_path, name, rows):
 
 
 def told(configs, stages):
-    return [*data.iterate_data_source_checks(configs, stages), *iterate_language_checks(configs, stages, False)]
+    return [*data.iterate_data_source_checks(configs, stages), *iterate_language_checks(configs, stages, False, {})]
 
 
 def test_the_mixtures_prompts_are_those_that_would_be_drawn(home, tmp_path):

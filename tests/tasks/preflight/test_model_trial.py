@@ -172,8 +172,8 @@ def test_check_begins_with_it(monkeypatch):
     """
     monkeypatch.setattr(model_trial, "iterate_model_trial_lines", lambda own: iter([f"tried {own.path}"]))
     given = {"pretrained": SimpleNamespace(init="directory", path="model")}
-    assert next(iterate_language_checks(given, ["sft"], False)) == "tried model"
-    assert [*iterate_language_checks(given, ["behaviour@graph"], False)] == []
+    assert next(iterate_language_checks(given, ["sft"], False, {})) == "tried model"
+    assert [*iterate_language_checks(given, ["behaviour@graph"], False, {})] == []
     given["pretrained"].init = "scratch"
     with pytest.raises(KeyError, match="demonstrations"):  # which it reads next
-        next(iterate_language_checks(given, ["sft"], False))
+        next(iterate_language_checks(given, ["sft"], False, {}))
